@@ -1,0 +1,148 @@
+"""What happens to a session: the closed union of the machine's inputs. SANS-I/O.
+
+They are facts. A command can be ignored (counted as stale), never refused by an exception.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from duologue.fence import CommandNo, DeliveryId, StageFence
+from duologue.protocol.duplex import DuplexCommand
+
+
+class Fact(msgspec.Struct, frozen=True, tag=True):
+    """Base of all commands; the tag is the class name, so a recorded session is one line each."""
+
+
+class FromClient(Fact):
+    """A client command, payload attached, in the order of its number. A number that was applied before is
+    ignored."""
+
+    no: CommandNo
+    command: DuplexCommand
+
+
+class InputRefused(Fact):
+    """The manager turned a client command away before the mailbox: the client is told, in order."""
+
+    event_id: str | None
+    code: str
+    message: str
+    retry_after_ms: int = 0
+
+
+class StagesReady(Fact):
+    """All stages of the current binding are open."""
+
+    fence: StageFence
+
+
+class StagesLost(Fact):
+    """A worker of the binding died, refused, or was lost; the binding is void."""
+
+    fence: StageFence
+    code: str
+    message: str
+
+
+class StageOutput(Fact):
+    """See `bus.messages.Output`."""
+
+    fence: StageFence
+    stage: int
+    to_stage: int
+    unit: int
+    turn_id: int
+    last: bool
+    head: bytes
+    frames: tuple[bytes, ...] = ()
+
+
+class StageFailed(Fact):
+    """One unit failed in one stage."""
+
+    fence: StageFence
+    stage: int
+    unit: int
+    code: str
+    message: str
+    retryable: bool = False
+
+
+class UnitsAborted(Fact):
+    """Per unit: consumed or dropped. Only dropped ones return to the input. Not fenced by epoch: it is the
+    answer to the abort that started `fence`."""
+
+    fence: StageFence
+    consumed: tuple[int, ...]
+    dropped: tuple[int, ...]
+
+
+class Offloaded(Fact):
+    """The result of an `Offload` effect, or why it failed."""
+
+    ticket: int
+    result: bytes
+    error: str = ""
+
+
+class Tick(Fact):
+    """`next_deadline()` has come."""
+
+
+class Attached(Fact):
+    generation: int
+
+
+class Detached(Fact):
+    """Void unless `generation` is the attached one."""
+
+    generation: int
+    clean: bool = False
+
+
+class Delivered(Fact):
+    """Events up to `through` are on the socket, or in the journal for a detached session. Never fenced."""
+
+    through: DeliveryId
+
+
+class Covered(Fact):
+    """Checkpoint `number` is confirmed by the store."""
+
+    number: int
+
+
+class Adopted(Fact):
+    """A new owner continues from a checkpoint: what the journal already holds, and what it says of the open
+    response."""
+
+    owner: int
+    journaled: DeliveryId
+
+
+class CloseRequested(Fact):
+    """The shard ends the session (drain deadline, lost open, operator)."""
+
+    reason: str
+    close_code: int = 1000
+
+
+SessionCommand = (
+    FromClient
+    | InputRefused
+    | StagesReady
+    | StagesLost
+    | StageOutput
+    | StageFailed
+    | UnitsAborted
+    | Offloaded
+    | Tick
+    | Attached
+    | Detached
+    | Delivered
+    | Covered
+    | Adopted
+    | CloseRequested
+)

@@ -1,0 +1,104 @@
+"""What a session wants done: the closed union of the machine's outputs, performed in order. SANS-I/O."""
+
+from __future__ import annotations
+
+import msgspec
+
+from duologue.fence import CommandNo, StageFence
+
+
+class Order(msgspec.Struct, frozen=True, tag=True):
+    """Base of all effects."""
+
+
+class Deliver(Order):
+    """Hand one rendered event (JSON without a sequence number) to the egress. `n` counts under this owner."""
+
+    n: int
+    body: bytes
+    media_of: str = ""
+    epoch: int = 0
+    close_code: int = 0
+    close_reason: str = ""
+
+
+class Submit(Order):
+    """Give one unit to the worker of this stage."""
+
+    fence: StageFence
+    stage: int
+    unit: int
+    turn_id: int
+    head: bytes
+    frames: tuple[bytes, ...]
+    attempt: int = 0
+    urgent: bool = False
+
+
+class Abort(Order):
+    """Everything before `fence` is void in every worker of the session."""
+
+    fence: StageFence
+
+
+class OpenStages(Order):
+    """Bind and open every stage; `configs` has one entry for each."""
+
+    fence: StageFence
+    configs: tuple[bytes, ...]
+
+
+class ControlStage(Order):
+    fence: StageFence
+    stage: int
+    kind: str
+    body: bytes
+
+
+class CloseStages(Order):
+    """Free the slots of this binding and of all before it."""
+
+    fence: StageFence
+
+
+class Offload(Order):
+    """Do this work in the executor: it would hold up the loop. Answered by `Offloaded`."""
+
+    ticket: int
+    kind: str
+    body: bytes
+
+
+class Checkpoint(Order):
+    """Make this state durable; answered by `Covered(number)` and, at the gateway, by `bus.Covered`."""
+
+    number: int
+    body: bytes
+    applied: CommandNo
+
+
+class Invalidate(Order):
+    """Purge what is not numbered yet of this response's audio."""
+
+    response_id: str
+    through_epoch: int
+
+
+class Close(Order):
+    """The session is over: free everything once its last event is acknowledged."""
+
+    reason: str
+
+
+SessionEffect = (
+    Deliver
+    | Submit
+    | Abort
+    | OpenStages
+    | ControlStage
+    | CloseStages
+    | Offload
+    | Checkpoint
+    | Invalidate
+    | Close
+)

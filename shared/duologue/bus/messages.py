@@ -1,0 +1,316 @@
+"""Every message between processes, as one closed union.
+
+A message travels in a batch with others (see `link`), its payload frames beside it and never inside:
+audio and rendered JSON are not encoded again on the way. `frames` below says what the payload is.
+Fields are only ever added at the end with a default; a process speaks bus version v and v-1.
+
+Rule 1. A class with `needs_credit = False` goes out even when the peer has granted no more credit:
+        it frees something, or it stops something.
+Rule 2. Nothing here knows a socket, a model or Redis.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from duologue.fence import CommandNo, DeliveryId, Owner, StageFence
+
+BUS_VERSION = 1
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=True):
+    """Base of all messages; the tag is the class name."""
+
+    needs_credit: ClassVar[bool] = True
+
+
+# -- gateway -> shard ---------------------------------------------------------------------------------
+
+
+class OpenSession(Message):
+    """Open a session. frames: [the session object of the first message, JSON].
+
+    `announced`: the client has its `session.created` already (OpenAI dialects), so the core starts
+    with `session.updated`. `first_command_id` is the event_id of the update that opens, if any.
+    `limits` are what the gateway may lower: empty means the shard's own.
+    """
+
+    session_id: str
+    dialect: str
+    principal: str
+    token_digest: bytes
+    gateway: str
+    announced: bool = False
+    update_event_id: str | None = None
+    update_is_first: bool = True
+    """False when another command opened a default session: then `session.update` was not sent."""
+
+
+class ClientInput(Message):
+    """One command of an attached client. frames: the command's own payload (audio, camera frames).
+
+    `command` is the msgpack of a `duologue.protocol.duplex` command without its payload.
+    """
+
+    session_id: str
+    no: CommandNo
+    command: bytes
+
+
+class Attach(Message):
+    """A gateway has activated `generation` for this session and claimed `egress`."""
+
+    needs_credit = False
+    session_id: str
+    generation: int
+    egress: int
+    gateway: str
+    after_gap: bool = False
+    """The client came back past a hole: answer with the conversation's items."""
+
+
+class Detach(Message):
+    """The socket of `generation` is gone; void if another generation is attached."""
+
+    needs_credit = False
+    session_id: str
+    generation: int
+    clean: bool = False
+    """The client itself closed with 1000 or no code: ends sessions of the OpenAI dialects."""
+
+
+class Delivered(Message):
+    """Everything up to and including `through` was written to the socket (or journaled, when detached)."""
+
+    needs_credit = False
+    session_id: str
+    owner: Owner
+    egress: int
+    through: DeliveryId
+    seq: int
+
+
+# -- shard -> gateway ---------------------------------------------------------------------------------
+
+
+class SessionOpened(Message):
+    """The session is this shard's. frames: [the session object as the client shall see it, JSON]."""
+
+    session_id: str
+    owner: Owner
+
+
+class SessionRefused(Message):
+    """The session could not be opened or attached. frames: [the `error` event, JSON, without event_id]."""
+
+    needs_credit = False
+    session_id: str
+    code: str
+    close_code: int
+
+
+class Attached(Message):
+    """Answer to `Attach`. frames: [session object JSON, items JSON or empty].
+
+    Everything up to `applied` is covered by a checkpoint. Deliveries follow, from the oldest one that no
+    egress has acknowledged.
+    """
+
+    session_id: str
+    generation: int
+    owner: Owner
+    applied: CommandNo
+    last_client_event_id: str | None
+    input_audio_end_ms: int
+
+
+class Delivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What the egress must know of one rendered event beside its bytes."""
+
+    n: int
+    media_of: str = ""
+    """The response whose audio this is; empty for anything that `Invalidate` must not touch."""
+    epoch: int = 0
+    close_code: int = 0
+    """Not 0: the terminal event; the socket closes with this code after it."""
+    close_reason: str = ""
+
+
+class Deliveries(Message):
+    """Rendered events in order. frames: one JSON object each, without `server_event_seq`."""
+
+    session_id: str
+    owner: Owner
+    events: tuple[Delivery, ...]
+
+
+class Invalidate(Message):
+    """Remove what is not yet numbered of this response's audio, through this epoch."""
+
+    needs_credit = False
+    session_id: str
+    owner: Owner
+    response_id: str
+    through_epoch: int
+
+
+class Covered(Message):
+    """Commands up to `through` are in a confirmed checkpoint; the gateway may forget them."""
+
+    needs_credit = False
+    session_id: str
+    owner: Owner
+    through: CommandNo
+
+
+class OwnerChanged(Message):
+    """This shard no longer owns the session; ask the store who does."""
+
+    needs_credit = False
+    session_id: str
+    owner: Owner
+
+
+# -- shard -> stage worker ----------------------------------------------------------------------------
+
+
+class OpenStages(Message):
+    """Bind a session to this worker. frames: one plugin configuration for each stage named.
+
+    A higher owner or binding replaces what the worker holds for the session.
+    """
+
+    session_id: str
+    fence: StageFence
+    pipeline: str
+    stages: tuple[int, ...]
+
+
+class Append(Message):
+    """One unit for one stage. frames: [head, *payload], opaque to everything but the model's own code."""
+
+    session_id: str
+    fence: StageFence
+    stage: int
+    unit: int
+    turn_id: int
+    attempt: int = 0
+    deadline_ms: int = 0
+    urgent: bool = False
+    """The first unit of a response goes before later units of others."""
+
+
+class Abort(Message):
+    """Everything of an older epoch is void; `fence` is the new one. Answered by `Aborted`."""
+
+    needs_credit = False
+    session_id: str
+    fence: StageFence
+
+
+class Control(Message):
+    """Preempting control of one stage (model update, interrupt). frames: [body]."""
+
+    needs_credit = False
+    session_id: str
+    fence: StageFence
+    stage: int
+    kind: str
+
+
+class CloseStages(Message):
+    """Free the session's slots. Answered by `StagesClosed`; idempotent."""
+
+    needs_credit = False
+    session_id: str
+    fence: StageFence
+
+
+# -- stage worker -> shard ----------------------------------------------------------------------------
+
+
+class StagesOpened(Message):
+    session_id: str
+    fence: StageFence
+    stages: tuple[int, ...]
+
+
+class StagesRefused(Message):
+    needs_credit = False
+    session_id: str
+    fence: StageFence
+    code: str
+    message: str
+
+
+class Output(Message):
+    """What a stage made. frames: [head, *payload].
+
+    `to_stage` >= 0: opaque data for that stage of the pipeline, relayed by the shard to the worker that
+    holds it. `to_stage` = -1: a result for the session, read by the model's plugin. `last`: the unit is
+    consumed and this stage has no more to say of it. `unit` = -1: made between appends.
+    """
+
+    session_id: str
+    fence: StageFence
+    stage: int
+    to_stage: int
+    unit: int
+    turn_id: int
+    last: bool = True
+
+
+class UnitFailed(Message):
+    needs_credit = False
+    session_id: str
+    fence: StageFence
+    stage: int
+    unit: int
+    code: str
+    message: str
+    retryable: bool = False
+
+
+class Aborted(Message):
+    """Answer to `Abort`: which units the worker had consumed and which it dropped unread."""
+
+    needs_credit = False
+    session_id: str
+    fence: StageFence
+    consumed: tuple[int, ...]
+    dropped: tuple[int, ...]
+
+
+class StagesClosed(Message):
+    needs_credit = False
+    session_id: str
+    fence: StageFence
+
+
+AnyMessage = (
+    OpenSession
+    | ClientInput
+    | Attach
+    | Detach
+    | Delivered
+    | SessionOpened
+    | SessionRefused
+    | Attached
+    | Deliveries
+    | Invalidate
+    | Covered
+    | OwnerChanged
+    | OpenStages
+    | Append
+    | Abort
+    | Control
+    | CloseStages
+    | StagesOpened
+    | StagesRefused
+    | Output
+    | UnitFailed
+    | Aborted
+    | StagesClosed
+)

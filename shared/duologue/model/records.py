@@ -1,0 +1,54 @@
+"""What processes say of themselves in the registry: the `extra` of a registration, msgpack."""
+
+from __future__ import annotations
+
+import msgspec
+
+from duologue.protocol.duplex import DuplexCapabilities
+
+
+class PipelineRecord(msgspec.Struct, frozen=True):
+    """One model a shard serves. Enough for a gateway to list it and to describe a session before it is open."""
+
+    name: str
+    capabilities: DuplexCapabilities
+    native_turns: bool
+    input_rate_hz: int
+    output_rate_hz: int
+    max_sessions: int
+    sessions: int = 0
+    ready: bool = True
+    """Every stage has a live worker."""
+
+
+class ShardRecord(msgspec.Struct, frozen=True):
+    pipelines: tuple[PipelineRecord, ...]
+    sessions: int
+    max_sessions: int
+    accepting: bool = True
+
+
+class StageRecord(msgspec.Struct, frozen=True):
+    """One stage of one pipeline in a worker."""
+
+    pipeline: str
+    stage: int
+    slots_used: int
+    slots_total: int
+    unit_lag_s: float = 0.0
+
+
+class WorkerRecord(msgspec.Struct, frozen=True):
+    group: str
+    stages: tuple[StageRecord, ...]
+    accepting: bool = True
+
+
+class GatewayRecord(msgspec.Struct, frozen=True):
+    sockets: int
+    sessions: int
+    url: str = ""
+
+
+def encode_record(record: ShardRecord | WorkerRecord | GatewayRecord) -> bytes:
+    return msgspec.msgpack.encode(record)
