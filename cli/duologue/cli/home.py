@@ -50,6 +50,7 @@ class Home:
         self.run_dir = self.path / "run"
         name = hashlib.blake2b(str(self.path).encode(), digest_size=5).hexdigest()
         self.socket_dir = Path(tempfile.gettempdir()) / f"duologue-{os.getuid()}-{name}"
+        self.store_socket = self.socket_dir / "store.sock"
         self._lock: IO[str] | None = None
 
     def take(self) -> None:

@@ -29,18 +29,14 @@ class Microphone:
         try:
             sound = importlib.import_module("sounddevice")
         except (ImportError, OSError) as error:
-            raise UserError(
-                f"--mic needs the sounddevice package (pip install sounddevice): {error}"
-            ) from None
+            raise UserError(f"--mic needs the sounddevice package (pip install sounddevice): {error}") from None
         loop = asyncio.get_running_loop()
 
         def captured(data: Any, frames: int, time: Any, status: Any) -> None:
             loop.call_soon_threadsafe(self._keep, bytes(data))
 
         try:
-            self._in = sound.RawInputStream(
-                samplerate=self._rate_hz, channels=1, dtype="int16", callback=captured
-            )
+            self._in = sound.RawInputStream(samplerate=self._rate_hz, channels=1, dtype="int16", callback=captured)
             self._out = sound.RawOutputStream(samplerate=OUT_RATE_HZ, channels=1, dtype="int16")
             self._in.start()
             self._out.start()

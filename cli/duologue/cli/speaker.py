@@ -13,7 +13,7 @@ from collections.abc import Callable
 from msgspec import UNSET
 
 from duologue.client import DuplexClient, Event
-from duologue.protocol.duplex import AudioDelta, ResponseDone
+from duologue.protocol.duplex import AudioDelta, ResponseDone, TextMark
 
 ACK_EVERY_S = 0.2
 
@@ -39,14 +39,23 @@ class PlayedResponse:
 class Speaker:
     """Plays PCM16. `sink` gets each piece when it sounds: a sound card, or nothing."""
 
-    def __init__(
-        self, client: DuplexClient, rate_hz: int, sink: Callable[[bytes], None] | None = None
-    ) -> None:
+    def __init__(self, client: DuplexClient, rate_hz: int, sink: Callable[[bytes], None] | None = None) -> None:
         self.responses: list[PlayedResponse] = []
         self.first_audio_at: float | None = None
         self._client, self._rate_hz, self._sink = client, rate_hz, sink
         self._current: PlayedResponse | None = None
         self._acked_ms = 0.0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._marks: dict[str, tuple[TextMark, ...]] = {}
+
+    def marks_of(self, response_id: str) -> tuple[TextMark, ...]:
+        """How many characters of an answer have sounded after how many milliseconds."""
+        return self._marks.get(response_id, ())
+
+    async def wait_quiet(self) -> None:
+        """Until everything that has arrived has been played."""
+        await self._quiet.wait()
 
     @property
     def playing(self) -> bool:
@@ -71,6 +80,9 @@ class Speaker:
         rate = self._rate_hz if event.sample_rate_hz is UNSET else event.sample_rate_hz
         assert rate == self._rate_hz, "the session was opened with this rate"
         self._current.pcm += event.delta
+        self._quiet.clear()
+        if event.metadata is not UNSET and event.metadata.audio_text_marks is not UNSET:
+            self._marks[event.response_id] = event.metadata.audio_text_marks
 
     def _stop(self, response_id: str | None) -> None:
         if self._current is not None and response_id in (None, self._current.response_id):
@@ -89,6 +101,7 @@ class Speaker:
     async def _advance(self, ms: float) -> None:
         current = self._current
         if current is None or current.played_ms >= current.length_ms:
+            self._quiet.set()
             return
         before = len(current.heard)
         current.played_ms = min(current.played_ms + ms, current.length_ms)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -16,12 +16,78 @@ from duologue.cli.errors import UserError
 from duologue.cli.home import Home, SystemState
 from duologue.model.records import GatewayRecord, ShardRecord, WorkerRecord
 from duologue.store.ports import Registration, StoreUnavailable
-from duologue.store.registrations import list_registrations
+from duologue.store.redis import RedisStore
 
-RECORDS = {"gateway": GatewayRecord, "shard": ShardRecord, "worker": WorkerRecord}
+RECORDS: dict[str, Any] = {"gateway": GatewayRecord, "shard": ShardRecord, "worker": WorkerRecord}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--home", type=Path, help="the home of the system (.duologue)")
     parser.add_argument("--redis-url", help="look at the registrations in this store instead")
     parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def run(options: argparse.Namespace) -> int:
+    home = Home(options.home)
+    state = None if options.redis_url else home.read_state()
+    if state is None and not options.redis_url:
+        raise UserError(f"no system runs in {home.path}; start one with `duologue up`, or give --redis-url")
+    url = options.redis_url or (state.redis_url if state else "")
+    members = asyncio.run(_members(url))
+    if options.json:
+        print(msgspec.json.encode(_as_json(state, members)).decode())
+        return 0
+    console = Console()
+    if state is not None:
+        console.print(_processes(state))
+    console.print(_load(members))
+    return 0
+
+
+async def _members(url: str) -> tuple[Registration, ...]:
+    store = RedisStore(url, timeout_s=1.0)
+    try:
+        return (await store.registry.members()).members
+    except StoreUnavailable as error:
+        raise UserError(f"the store at {url.rpartition('@')[2]} does not answer: {error}") from None
+    finally:
+        await store.close()
+
+
+def _as_json(state: SystemState | None, members: tuple[Registration, ...]) -> dict[str, Any]:
+    return {
+        "system": state,
+        "members": [
+            {"kind": m.kind, "id": m.id, "load": m.load, "capacity": m.capacity, "record": _record(m)} for m in members
+        ],
+    }
+
+
+def _record(member: Registration) -> Any:
+    kind = RECORDS.get(member.kind)
+    return msgspec.msgpack.decode(member.extra, type=kind) if kind and member.extra else None
+
+
+def _processes(state: SystemState) -> Table:
+    table = Table(title=f"processes of {state.url}", title_justify="left")
+    for column in ("process", "pid", "restarts", "RSS MB", "CPU s"):
+        table.add_column(column, justify="left" if column == "process" else "right")
+    for process in state.processes:
+        try:
+            live = psutil.Process(process.pid)
+            rss, times = live.memory_info().rss / 2**20, live.cpu_times()
+            figures = (f"{rss:.0f}", f"{times.user + times.system:.1f}")
+        except psutil.NoSuchProcess:
+            figures = ("gone", "")
+        table.add_row(process.name, str(process.pid), str(process.restarts), *figures)
+    return table
+
+
+def _load(members: tuple[Registration, ...]) -> Table:
+    table = Table(title="registered", title_justify="left")
+    for column in ("kind", "id", "load", "capacity", "serves"):
+        table.add_column(column, justify="right" if column in ("load", "capacity") else "left")
+    for member in sorted(members, key=lambda member: (member.kind, member.id)):
+        serves = ", ".join(member.pipelines)
+        table.add_row(member.kind, member.id, str(member.load), str(member.capacity), serves)
+    return table

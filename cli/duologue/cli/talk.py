@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import math
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.console import Console
 
 from duologue.cli.errors import UserError
 from duologue.cli.microphone import Microphone
+from duologue.cli.open_microphone import CHUNK_MS, OpenMicrophone
 from duologue.cli.speaker import Speaker
 from duologue.cli.transcript import Transcript
 from duologue.client import (
@@ -27,15 +27,12 @@ from duologue.client import (
 )
 
 OUT_RATE_HZ = 24_000
-CHUNK_MS = 80
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--wav", type=Path, help="16-bit PCM WAV to speak")
-    source.add_argument(
-        "--mic", action="store_true", help="speak into the microphone (needs the sounddevice package)"
-    )
+    source.add_argument("--mic", action="store_true", help="speak into the microphone (needs the sounddevice package)")
     parser.add_argument("--out", type=Path, help="write what was heard of the answers to this WAV")
     parser.add_argument("--url", default="ws://127.0.0.1:8080", help="the server (%(default)s)")
     parser.add_argument("--model", default="cascade", help="the model (%(default)s)")
@@ -88,8 +85,11 @@ async def _converse(client: DuplexClient, sound: bytes, rate_hz: int, options: a
                 if microphone:
                     await _stream(client, microphone.chunks(CHUNK_MS))
                 else:
-                    await _speak(client, sound, rate_hz, transcript)
-                    await _hear_out(client, rate_hz, transcript, speaker, options)
+                    open_microphone = OpenMicrophone(client)
+                    helpers.append(group.create_task(open_microphone.run()))
+                    await open_microphone.say(sound)
+                    transcript.speech_ended()
+                    await _hear_out(transcript, speaker, options)
                 for helper in helpers:
                     helper.cancel()
     return speaker
@@ -106,19 +106,10 @@ async def _stream(client: DuplexClient, chunks: AsyncIterator[bytes]) -> None:
         await client.append_audio(chunk)
 
 
-async def _speak(client: DuplexClient, sound: bytes, rate_hz: int, transcript: Transcript) -> None:
-    await client.stream_pcm(sound, chunk_ms=CHUNK_MS)
-    transcript.speech_ended()
-
-
-async def _hear_out(
-    client: DuplexClient, rate_hz: int, transcript: Transcript, speaker: Speaker, options: argparse.Namespace
-) -> None:
-    """A microphone never stops: go on with silence until the answers have been heard, or the time is up."""
-    silence = bytes(2 * math.ceil(rate_hz * CHUNK_MS / 1000))
+async def _hear_out(transcript: Transcript, speaker: Speaker, options: argparse.Namespace) -> None:
+    """Until the answers have been heard, or the time is up."""
     deadline = time.monotonic() + options.wait
     while time.monotonic() < deadline:
         if len(transcript.answers) >= options.answers and not speaker.playing:
             return
-        await client.append_audio(silence)
-        await asyncio.sleep(CHUNK_MS / 1000)
+        await asyncio.sleep(0.05)

@@ -72,9 +72,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--appends", type=int, default=1, help="appends in one unit")
-    parser.add_argument(
-        "--audio-chars", type=int, default=5120, help="base64 characters of audio in one unit"
-    )
+    parser.add_argument("--audio-chars", type=int, default=5120, help="base64 characters of audio in one unit")
     options = parser.parse_args()
     uvicorn.run(
         Floor(options.appends, options.audio_chars),

@@ -166,9 +166,7 @@ async def drive(
         opened = asyncio.Event()
         offset_s = random.random() * workload.unit_ms / 1000
         tasks.append(asyncio.create_task(client.run(url, offset_s, opened, stop)))
-        await asyncio.wait(
-            [tasks[-1], asyncio.ensure_future(opened.wait())], return_when=asyncio.FIRST_COMPLETED
-        )
+        await asyncio.wait([tasks[-1], asyncio.ensure_future(opened.wait())], return_when=asyncio.FIRST_COMPLETED)
     await asyncio.sleep(warmup_s)
     state["steady"] = True
     on_window(True)

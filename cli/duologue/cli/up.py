@@ -1,0 +1,188 @@
+"""`duologue up`: the whole system on this machine, until it is told to stop.
+
+Order: the store, then workers and shards, then gateways; ready when `GET /readyz` answers 200. It stops in
+the opposite order. Nothing outlives it: see `supervisor.child`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import errno
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import msgspec
+from rich.console import Console
+
+from duologue.cli.errors import UserError
+from duologue.cli.home import Home, ProcessState, SystemState
+from duologue.cli.supervisor.child import Child
+from duologue.cli.supervisor.plan import SystemPlan, plan_system, write_config
+from duologue.cli.supervisor.supervisor import Supervisor
+from duologue.runtime.settings import SystemSettings, load_settings
+from duologue.runtime.settings_reading import SettingsError
+from duologue.store.ports import StoreUnavailable
+from duologue.store.redis import RedisStore
+
+READY_S = 120.0
+STYLES = {"gateway": "green", "shard": "cyan", "worker": "magenta", "store": "blue"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=Path, help="settings (TOML); see docs/operations.md")
+    parser.add_argument("--home", type=Path, help="where data and sockets are kept (.duologue)")
+    parser.add_argument("--host", help="address to listen on (127.0.0.1)")
+    parser.add_argument("--port", type=int, help="port to listen on (8080)")
+    parser.add_argument("--redis-url", help="use this Redis instead of the embedded Valkey")
+    parser.add_argument("--pipelines", help="models to serve, with commas: names or TOML files")
+    parser.add_argument("--gateways", type=int, help="gateway processes, on ports from --port on (1)")
+    parser.add_argument("--shards", type=int, help="session shards (2)")
+    parser.add_argument("--insecure", action="store_true", help="serve without keys on an open address")
+
+
+def run(options: argparse.Namespace) -> int:
+    settings = effective_settings(options)
+    home = Home(options.home)
+    _ports_are_free(settings)
+    home.take()
+    try:
+        return asyncio.run(_System(settings, home, embedded=not options.redis_url).run())
+    finally:
+        home.leave()
+
+
+def effective_settings(options: argparse.Namespace) -> SystemSettings:
+    """The file and the environment under the command line. Raises UserError."""
+    try:
+        settings = load_settings(options.config)
+    except SettingsError as error:
+        raise UserError(str(error)) from None
+    replace = msgspec.structs.replace
+    given = {"host": options.host, "port": options.port, "insecure": options.insecure or None}
+    gateway = replace(settings.gateway, **{key: value for key, value in given.items() if value is not None})
+    counts = {"gateways": options.gateways, "shards": options.shards}
+    supervisor = replace(settings.supervisor, **{key: value for key, value in counts.items() if value})
+    store = replace(settings.store, url=options.redis_url) if options.redis_url else settings.store
+    pipelines = tuple(options.pipelines.split(",")) if options.pipelines else settings.pipelines
+    return replace(settings, gateway=gateway, supervisor=supervisor, store=store, pipelines=pipelines)
+
+
+def _ports_are_free(settings: SystemSettings) -> None:
+    for n in range(settings.supervisor.gateways):
+        port = settings.gateway.port + n
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((settings.gateway.host, port))
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    raise UserError(
+                        f"port {port} is in use; stop what listens there, or choose another --port"
+                    ) from None
+                raise UserError(f"cannot listen on {settings.gateway.host}:{port}: {error.strerror}") from None
+
+
+class _System:
+    def __init__(self, settings: SystemSettings, home: Home, *, embedded: bool) -> None:
+        self._home, self._embedded = home, embedded
+        self._console = Console(highlight=False, soft_wrap=True)
+        self._supervisor = Supervisor(self._say)
+        self._stop = asyncio.Event()
+        replace = msgspec.structs.replace
+        url = f"unix://{home.store_socket}" if embedded else settings.store.url
+        bus = replace(settings.bus, socket_dir=settings.bus.socket_dir or str(home.socket_dir))
+        self.settings = replace(settings, store=replace(settings.store, url=url), bus=bus)
+        self._config = home.run_dir / "duologue.toml"
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.settings.gateway.host}:{self.settings.gateway.port}"
+
+    async def run(self) -> int:
+        write_config(self.settings, self._config)
+        plan = plan_system(self.settings, self._home, self._config, embedded=self._embedded)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+        started = time.monotonic()
+        try:
+            await self._start(plan)
+            await self._until_ready(started)
+            while not self._stop.is_set():
+                self._write_state()
+                await self._wait(0.5)
+            self._say("duologue", "stopping")
+        finally:
+            await self._supervisor.stop(self.settings.supervisor.stop_s)
+        return 0
+
+    async def _start(self, plan: SystemPlan) -> None:
+        self._supervisor.start(plan.store)
+        await self._store_answers()
+        self._supervisor.start([*plan.workers, *plan.shards])
+        self._supervisor.start(plan.gateways)
+        self._write_state()
+
+    async def _store_answers(self) -> None:
+        deadline = time.monotonic() + (10.0 if self._embedded else 2.0)
+        while not self._stop.is_set():
+            store = RedisStore(self.settings.store.url, self.settings.store.journal_url, timeout_s=1.0)
+            try:
+                await store.open()
+                return
+            except StoreUnavailable as error:
+                if time.monotonic() > deadline:
+                    where = "the embedded Valkey" if self._embedded else self.settings.store.url.rpartition("@")[2]
+                    raise UserError(f"the store at {where} does not answer: {error}") from None
+                await self._wait(0.02)
+            finally:
+                await store.close()
+
+    async def _until_ready(self, started: float) -> None:
+        async with httpx.AsyncClient(timeout=2.0) as client:
+            while not self._stop.is_set():
+                self._fail_if_useless()
+                if time.monotonic() - started > READY_S:
+                    raise UserError(f"not ready after {READY_S:g} s; the log above says what is missing")
+                try:
+                    if (await client.get(f"{self.url}/readyz")).status_code == 200:
+                        break
+                except httpx.HTTPError:
+                    pass
+                await self._wait(0.1)
+        if not self._stop.is_set():
+            models = ", ".join(self.settings.pipelines)
+            seconds = time.monotonic() - started
+            self._say("duologue", f"ready after {seconds:.1f} s at {self.url} with {models}; Ctrl-C stops it")
+
+    def _fail_if_useless(self) -> None:
+        """A process that ends with code 2 has said what a person must mend: starting it again is no use."""
+        for child in self._supervisor.exited_early():
+            raise UserError(f"{child.spec.name} cannot run; its last line above says why")
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._stop.wait(), seconds)
+        except TimeoutError:
+            return
+
+    def _write_state(self) -> None:
+        processes = tuple(_state_of(child) for child in self._supervisor.children if child.pid)
+        url = self.url.replace("http", "ws", 1)
+        self._home.write_state(SystemState(os.getpid(), url, self.settings.store.url, processes))
+
+    def _say(self, name: str, line: str) -> None:
+        kind = next((child.spec.kind for child in self._supervisor.children if child.spec.name == name), "")
+        self._console.print(f"[{STYLES.get(kind, 'bold')}]{name:>22}[/] ", end="")
+        self._console.print(line, markup=False)
+        sys.stdout.flush()
+
+
+def _state_of(child: Child) -> ProcessState:
+    assert child.pid is not None
+    return ProcessState(child.spec.name, child.spec.kind, child.pid, child.restarts)
