@@ -1,0 +1,90 @@
+"""Writes the tables of docs/protocol.md from the code, between its `generated` markers.
+
+`python docs/generate.py` rewrites the page; `--check` says, by its exit code, whether that would change it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from duologue.protocol.duplex import ERROR_CODES, Dialect, DuplexEvent
+from duologue.protocol.duplex.decode import ALIASES, WIRE_TYPES
+from duologue.protocol.duplex.projection import shown_as
+
+PAGE = Path(__file__).with_name("protocol.md")
+
+
+def commands() -> str:
+    """Wire type, aliases, fields as written; a field without `?` is required."""
+    rows = ["| type | also | fields |", "|---|---|---|"]
+    for name, kind in WIRE_TYPES.items():
+        aliases = ", ".join(f"`{alias}`" for alias, target in ALIASES.items() if target == name)
+        rows.append(f"| `{name}` | {aliases} | {_fields(kind, optional='?')} |")
+    return "\n".join(rows)
+
+
+def events() -> str:
+    """Wire type, keys in wire order, and what the OpenAI dialects call it."""
+    rows = ["| type | keys | `openai` | `openai-beta` |", "|---|---|---|---|"]
+    for kind in get_args(DuplexEvent):
+        name = str(kind.__struct_config__.tag)
+        others = (_shown(kind, name, dialect) for dialect in (Dialect.openai, Dialect.openai_beta))
+        rows.append(f"| `{name}` | {_fields(kind, optional='±')} | {' | '.join(others)} |")
+    return "\n".join(rows)
+
+
+def errors() -> str:
+    rows = ["| code | class | retryable | meaning | in the OpenAI dialects |", "|---|---|---|---|---|"]
+    for row in ERROR_CODES.values():
+        name = f"`{row.openai}`" if row.openai else ""
+        rows.append(
+            f"| `{row.code}` | {row.error_type} | {'yes' if row.retryable else ''} | {row.gist} | {name} |"
+        )
+    return "\n".join(rows)
+
+
+def _fields(kind: type[msgspec.Struct], *, optional: str) -> str:
+    names = []
+    for field in msgspec.structs.fields(kind):
+        if field.name in ("event_id", "server_event_seq"):
+            continue
+        omitted = not field.required if optional == "?" else field.default is msgspec.UNSET
+        names.append(f"`{field.name}`{optional if omitted else ''}")
+    return ", ".join(names) or "-"
+
+
+def _shown(kind: Any, name: str, dialect: Dialect) -> str:
+    told = shown_as(kind, dialect)
+    if told is None:
+        return "-"
+    return "the same" if told == name else f"`{told}`"
+
+
+TABLES = {"commands": commands, "events": events, "errors": errors}
+
+
+def page(text: str) -> str:
+    """The page with each table in its place."""
+    for name, table in TABLES.items():
+        pattern = re.compile(rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        text, found = pattern.subn(lambda m, t=table: f"{m[1]}\n{t()}\n\n{m[2]}", text)  # type: ignore[misc]
+        assert found == 1, f"the page has no place for {name}"
+    return text
+
+
+def main() -> int:
+    written = PAGE.read_text()
+    due = page(written)
+    if "--check" in sys.argv[1:]:
+        return 0 if written == due else 1
+    PAGE.write_text(due)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

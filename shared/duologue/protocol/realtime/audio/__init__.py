@@ -1,0 +1,1 @@
+"""Samples, formats and rates: pure computation on numpy arrays."""
