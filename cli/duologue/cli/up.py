@@ -97,7 +97,9 @@ class _System:
         replace = msgspec.structs.replace
         url = f"unix://{home.store_socket}" if embedded else settings.store.url
         bus = replace(settings.bus, socket_dir=settings.bus.socket_dir or str(home.socket_dir))
-        self.settings = replace(settings, store=replace(settings.store, url=url), bus=bus)
+        # A child writes to a pipe, which is no terminal: it is told that a person reads.
+        log = replace(settings.log, format="text") if settings.log.format == "auto" else settings.log
+        self.settings = replace(settings, store=replace(settings.store, url=url), bus=bus, log=log)
         self._config = home.run_dir / "duologue.toml"
 
     @property

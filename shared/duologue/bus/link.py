@@ -34,7 +34,7 @@ class PeerLost(msgspec.Struct, frozen=True):
 
     peer: Peer
     reason: str
-    """gap | silent | replaced | version | closed | send_failed"""
+    """gap | silent | replaced | version | closed | send_failed | corrupt"""
 
 
 class Link(ABC):

@@ -29,7 +29,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=True):
 # -- gateway -> shard ---------------------------------------------------------------------------------
 
 
-class OpenSession(Message):
+class OpenSession(Message, frozen=True):
     """Open a session. frames: [the session object of the first message, JSON].
 
     `announced`: the client has its `session.created` already (OpenAI dialects), so the core starts
@@ -48,7 +48,7 @@ class OpenSession(Message):
     """False when another command opened a default session: then `session.update` was not sent."""
 
 
-class ClientInput(Message):
+class ClientInput(Message, frozen=True):
     """One command of an attached client. frames: the command's own payload (audio, camera frames).
 
     `command` is the msgpack of a `duologue.protocol.duplex` command without its payload.
@@ -59,7 +59,7 @@ class ClientInput(Message):
     command: bytes
 
 
-class Attach(Message):
+class Attach(Message, frozen=True):
     """A gateway has activated `generation` for this session and claimed `egress`."""
 
     needs_credit = False
@@ -71,7 +71,7 @@ class Attach(Message):
     """The client came back past a hole: answer with the conversation's items."""
 
 
-class Detach(Message):
+class Detach(Message, frozen=True):
     """The socket of `generation` is gone; void if another generation is attached."""
 
     needs_credit = False
@@ -81,7 +81,14 @@ class Detach(Message):
     """The client itself closed with 1000 or no code: ends sessions of the OpenAI dialects."""
 
 
-class Delivered(Message):
+class WantCovered(Message, frozen=True):
+    """The un-covered commands of this session have reached their bound at the gateway: checkpoint now."""
+
+    needs_credit = False
+    session_id: str
+
+
+class Delivered(Message, frozen=True):
     """Everything up to and including `through` was written to the socket (or journaled, when detached)."""
 
     needs_credit = False
@@ -95,14 +102,14 @@ class Delivered(Message):
 # -- shard -> gateway ---------------------------------------------------------------------------------
 
 
-class SessionOpened(Message):
+class SessionOpened(Message, frozen=True):
     """The session is this shard's. frames: [the session object as the client shall see it, JSON]."""
 
     session_id: str
     owner: Owner
 
 
-class SessionRefused(Message):
+class SessionRefused(Message, frozen=True):
     """The session could not be opened or attached. frames: [the `error` event, JSON, without event_id]."""
 
     needs_credit = False
@@ -111,7 +118,7 @@ class SessionRefused(Message):
     close_code: int
 
 
-class Attached(Message):
+class Attached(Message, frozen=True):
     """Answer to `Attach`. frames: [session object JSON, items JSON or empty].
 
     Everything up to `applied` is covered by a checkpoint. Deliveries follow, from the oldest one that no
@@ -136,9 +143,11 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
     close_code: int = 0
     """Not 0: the terminal event; the socket closes with this code after it."""
     close_reason: str = ""
+    of: int = 0
+    """The owner number that made it, where that is an older one than the sender's; 0: the sender's own."""
 
 
-class Deliveries(Message):
+class Deliveries(Message, frozen=True):
     """Rendered events in order. frames: one JSON object each, without `server_event_seq`."""
 
     session_id: str
@@ -146,7 +155,7 @@ class Deliveries(Message):
     events: tuple[Delivery, ...]
 
 
-class Invalidate(Message):
+class Invalidate(Message, frozen=True):
     """Remove what is not yet numbered of this response's audio, through this epoch."""
 
     needs_credit = False
@@ -156,7 +165,7 @@ class Invalidate(Message):
     through_epoch: int
 
 
-class Covered(Message):
+class Covered(Message, frozen=True):
     """Commands up to `through` are in a confirmed checkpoint; the gateway may forget them."""
 
     needs_credit = False
@@ -165,7 +174,7 @@ class Covered(Message):
     through: CommandNo
 
 
-class OwnerChanged(Message):
+class OwnerChanged(Message, frozen=True):
     """This shard no longer owns the session; ask the store who does."""
 
     needs_credit = False
@@ -173,10 +182,18 @@ class OwnerChanged(Message):
     owner: Owner
 
 
+class Replaced(Message, frozen=True):
+    """To the gateway of an older attachment: `generation` is attached now, through another gateway."""
+
+    needs_credit = False
+    session_id: str
+    generation: int
+
+
 # -- shard -> stage worker ----------------------------------------------------------------------------
 
 
-class OpenStages(Message):
+class OpenStages(Message, frozen=True):
     """Bind a session to this worker. frames: one plugin configuration for each stage named.
 
     A higher owner or binding replaces what the worker holds for the session.
@@ -188,7 +205,7 @@ class OpenStages(Message):
     stages: tuple[int, ...]
 
 
-class Append(Message):
+class Append(Message, frozen=True):
     """One unit for one stage. frames: [head, *payload], opaque to everything but the model's own code."""
 
     session_id: str
@@ -200,9 +217,11 @@ class Append(Message):
     deadline_ms: int = 0
     urgent: bool = False
     """The first unit of a response goes before later units of others."""
+    last: bool = True
+    """False: the stage before has more to send of this unit (`Output.last`, relayed)."""
 
 
-class Abort(Message):
+class Abort(Message, frozen=True):
     """Everything of an older epoch is void; `fence` is the new one. Answered by `Aborted`."""
 
     needs_credit = False
@@ -210,7 +229,7 @@ class Abort(Message):
     fence: StageFence
 
 
-class Control(Message):
+class Control(Message, frozen=True):
     """Preempting control of one stage (model update, interrupt). frames: [body]."""
 
     needs_credit = False
@@ -220,7 +239,7 @@ class Control(Message):
     kind: str
 
 
-class CloseStages(Message):
+class CloseStages(Message, frozen=True):
     """Free the session's slots. Answered by `StagesClosed`; idempotent."""
 
     needs_credit = False
@@ -231,13 +250,13 @@ class CloseStages(Message):
 # -- stage worker -> shard ----------------------------------------------------------------------------
 
 
-class StagesOpened(Message):
+class StagesOpened(Message, frozen=True):
     session_id: str
     fence: StageFence
     stages: tuple[int, ...]
 
 
-class StagesRefused(Message):
+class StagesRefused(Message, frozen=True):
     needs_credit = False
     session_id: str
     fence: StageFence
@@ -245,7 +264,7 @@ class StagesRefused(Message):
     message: str
 
 
-class Output(Message):
+class Output(Message, frozen=True):
     """What a stage made. frames: [head, *payload].
 
     `to_stage` >= 0: opaque data for that stage of the pipeline, relayed by the shard to the worker that
@@ -262,7 +281,7 @@ class Output(Message):
     last: bool = True
 
 
-class UnitFailed(Message):
+class UnitFailed(Message, frozen=True):
     needs_credit = False
     session_id: str
     fence: StageFence
@@ -273,7 +292,7 @@ class UnitFailed(Message):
     retryable: bool = False
 
 
-class Aborted(Message):
+class Aborted(Message, frozen=True):
     """Answer to `Abort`: which units the worker had consumed and which it dropped unread."""
 
     needs_credit = False
@@ -283,7 +302,7 @@ class Aborted(Message):
     dropped: tuple[int, ...]
 
 
-class StagesClosed(Message):
+class StagesClosed(Message, frozen=True):
     needs_credit = False
     session_id: str
     fence: StageFence
@@ -294,6 +313,7 @@ AnyMessage = (
     | ClientInput
     | Attach
     | Detach
+    | WantCovered
     | Delivered
     | SessionOpened
     | SessionRefused
@@ -302,6 +322,7 @@ AnyMessage = (
     | Invalidate
     | Covered
     | OwnerChanged
+    | Replaced
     | OpenStages
     | Append
     | Abort

@@ -72,6 +72,8 @@ class ModelOutput(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     state: bytes = b""
     """For the plugin's own state, opaque to the session."""
     usage: Usage | None = None
+    partial_transcript: str = ""
+    """What was heard so far of speech that goes on; the next one may revise it. Nothing depends on it."""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -8,7 +8,7 @@ from duologue.protocol.duplex import DuplexCapabilities
 
 
 class PipelineRecord(msgspec.Struct, frozen=True):
-    """One model a shard serves. Enough for a gateway to list it and to describe a session before it is open."""
+    """One model a shard serves: enough for a gateway to list it and to describe a provisional session."""
 
     name: str
     capabilities: DuplexCapabilities

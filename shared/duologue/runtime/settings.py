@@ -2,13 +2,13 @@
 
 Rule 1. Strict: an unknown key, a wrong type or a value out of range is a `SettingsError` naming the place.
 Rule 2. The environment wins over the file: DUOLOGUE_GATEWAY__PORT=9000 sets `port` of `[gateway]`. Lists and
-        tables are given as JSON.
+        tables are given as JSON, a list of texts also as `a,b`.
+        No message ever shows a value: it may be a key.
 Rule 3. Every bound of the system is here, with its default; docs/operations.md is checked against this file.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -17,7 +17,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-PREFIX = "DUOLOGUE_"
+from duologue.runtime.settings_reading import SettingsError as SettingsError
+from duologue.runtime.settings_reading import explain, with_environment
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -28,8 +29,8 @@ Ratio = Annotated[float, msgspec.Meta(ge=0)]
 MIB = 1024 * 1024
 
 
-class SettingsError(ValueError):
-    """What is wrong, where, and what is allowed: one line for a person."""
+ProcessName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{0,64}$")]
+"""What a process is called on the bus and in the store; empty: made up at start."""
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -54,6 +55,8 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     ping_interval_s: Span = 20.0
     takeover_linger_s: Span = 1.0
     """How long a replaced socket may take to close before its TCP connection is dropped."""
+    id: ProcessName = ""
+    drain_s: Ratio = 30.0
 
 
 class SessionSettings(Section, frozen=True, kw_only=True):
@@ -72,6 +75,8 @@ class SessionSettings(Section, frozen=True, kw_only=True):
     offload_threads: Positive = 2
     metrics_port: Port = 0
     """0: a free one, told in the registration."""
+    id: ProcessName = ""
+    drain_s: Ratio = 30.0
 
 
 class StageSettings(Section, frozen=True, kw_only=True):
@@ -80,6 +85,10 @@ class StageSettings(Section, frozen=True, kw_only=True):
     pending_output_bytes: Positive = 8 * MIB
     """Per shard, when its credit is used up; beyond it the units of the session fail."""
     metrics_port: Port = 0
+    id: ProcessName = ""
+    pipelines: tuple[str, ...] = ()
+    """Which of the system's pipelines this worker serves; empty: all."""
+    drain_s: Ratio = 30.0
 
 
 class StoreSettings(Section, frozen=True, kw_only=True):
@@ -102,7 +111,22 @@ class BusSettings(Section, frozen=True, kw_only=True):
     window_bytes: Positive = 8 * MIB
     heartbeat_s: Span = 0.5
     expiry_s: Span = 2.0
-    """A registration that was not renewed for so long is gone."""
+    """A registration that was not renewed for so long is gone; so is a link on which nothing was heard."""
+    stall_s: Span = 1.0
+    """A gap in one's own event loop after which nobody is judged by what was not heard."""
+    linger_s: Ratio = 1.0
+    high_water: Positive = 1000
+    curve_public_key: str = ""
+    """CURVE keys (Z85), for tcp: the fleet shares one pair."""
+    curve_secret_key: str = ""
+
+    def __post_init__(self) -> None:
+        if self.expiry_s < 2 * self.heartbeat_s:
+            raise ValueError("`expiry_s` must be at least twice `heartbeat_s`")
+        if bool(self.curve_public_key) != bool(self.curve_secret_key):
+            raise ValueError("`curve_public_key` and `curve_secret_key` go together")
+        if self.curve_public_key and not self.host:
+            raise ValueError("CURVE keys are for tcp: set `host`")
 
 
 class LogSettings(Section, frozen=True, kw_only=True):
@@ -143,7 +167,9 @@ def load_settings(path: Path | None, environment: Mapping[str, str] = os.environ
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingsError(f"{path}: not valid TOML: {error}") from None
     source = str(path) if path is not None else "settings"
-    return settings_from(_with_environment(document, environment), source)
+    alone = settings_from(document, source)  # what is wrong in the file is told as the file's
+    merged = with_environment(document, environment, SystemSettings)
+    return alone if merged is document else settings_from(merged, f"{source} with the environment")
 
 
 def settings_from(document: Mapping[str, Any], source: str = "settings") -> SystemSettings:
@@ -151,25 +177,4 @@ def settings_from(document: Mapping[str, Any], source: str = "settings") -> Syst
     try:
         return msgspec.convert(document, SystemSettings)
     except msgspec.ValidationError as error:
-        raise SettingsError(f"{source}: {error}") from None
-
-
-def _with_environment(document: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    merged = {key: dict(value) if isinstance(value, dict) else value for key, value in document.items()}
-    for name, text in sorted(environment.items()):
-        section, separator, key = name.removeprefix(PREFIX).lower().partition("__")
-        if not name.startswith(PREFIX) or not separator:
-            continue
-        table = merged.setdefault(section, {})
-        if not isinstance(table, dict):
-            raise SettingsError(f"{name}: {section!r} is not a section")
-        table[key] = _value(text)
-    return merged
-
-
-def _value(text: str) -> Any:
-    """JSON where it is JSON, else the text itself: 8080 is a number, 127.0.0.1 a string."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
+        raise SettingsError(f"{source}: {explain(str(error), SystemSettings)}") from None

@@ -1,0 +1,32 @@
+"""The session core: one session as a machine, without I/O."""
+
+from duologue.session.core.commands import Adopted as Adopted
+from duologue.session.core.commands import Attached as Attached
+from duologue.session.core.commands import CloseRequested as CloseRequested
+from duologue.session.core.commands import Covered as Covered
+from duologue.session.core.commands import Delivered as Delivered
+from duologue.session.core.commands import Detached as Detached
+from duologue.session.core.commands import FromClient as FromClient
+from duologue.session.core.commands import InputRefused as InputRefused
+from duologue.session.core.commands import Offloaded as Offloaded
+from duologue.session.core.commands import SessionCommand as SessionCommand
+from duologue.session.core.commands import StageFailed as StageFailed
+from duologue.session.core.commands import StageOutput as StageOutput
+from duologue.session.core.commands import StagesLost as StagesLost
+from duologue.session.core.commands import StagesReady as StagesReady
+from duologue.session.core.commands import Tick as Tick
+from duologue.session.core.commands import UnitsAborted as UnitsAborted
+from duologue.session.core.ears import run_offload as run_offload
+from duologue.session.core.effects import Abort as Abort
+from duologue.session.core.effects import Checkpoint as Checkpoint
+from duologue.session.core.effects import Close as Close
+from duologue.session.core.effects import CloseStages as CloseStages
+from duologue.session.core.effects import ControlStage as ControlStage
+from duologue.session.core.effects import Deliver as Deliver
+from duologue.session.core.effects import Invalidate as Invalidate
+from duologue.session.core.effects import Offload as Offload
+from duologue.session.core.effects import OpenStages as OpenStages
+from duologue.session.core.effects import SessionEffect as SessionEffect
+from duologue.session.core.effects import Submit as Submit
+from duologue.session.core.limits import SessionLimits as SessionLimits
+from duologue.session.core.machine import DuplexSessionMachine as DuplexSessionMachine

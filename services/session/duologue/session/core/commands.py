@@ -15,7 +15,7 @@ class Fact(msgspec.Struct, frozen=True, tag=True):
     """Base of all commands; the tag is the class name, so a recorded session is one line each."""
 
 
-class FromClient(Fact):
+class FromClient(Fact, frozen=True):
     """A client command, payload attached, in the order of its number. A number that was applied before is
     ignored."""
 
@@ -23,7 +23,7 @@ class FromClient(Fact):
     command: DuplexCommand
 
 
-class InputRefused(Fact):
+class InputRefused(Fact, frozen=True):
     """The manager turned a client command away before the mailbox: the client is told, in order."""
 
     event_id: str | None
@@ -32,13 +32,13 @@ class InputRefused(Fact):
     retry_after_ms: int = 0
 
 
-class StagesReady(Fact):
+class StagesReady(Fact, frozen=True):
     """All stages of the current binding are open."""
 
     fence: StageFence
 
 
-class StagesLost(Fact):
+class StagesLost(Fact, frozen=True):
     """A worker of the binding died, refused, or was lost; the binding is void."""
 
     fence: StageFence
@@ -46,7 +46,7 @@ class StagesLost(Fact):
     message: str
 
 
-class StageOutput(Fact):
+class StageOutput(Fact, frozen=True):
     """See `bus.messages.Output`."""
 
     fence: StageFence
@@ -59,7 +59,7 @@ class StageOutput(Fact):
     frames: tuple[bytes, ...] = ()
 
 
-class StageFailed(Fact):
+class StageFailed(Fact, frozen=True):
     """One unit failed in one stage."""
 
     fence: StageFence
@@ -70,7 +70,7 @@ class StageFailed(Fact):
     retryable: bool = False
 
 
-class UnitsAborted(Fact):
+class UnitsAborted(Fact, frozen=True):
     """Per unit: consumed or dropped. Only dropped ones return to the input. Not fenced by epoch: it is the
     answer to the abort that started `fence`."""
 
@@ -79,7 +79,7 @@ class UnitsAborted(Fact):
     dropped: tuple[int, ...]
 
 
-class Offloaded(Fact):
+class Offloaded(Fact, frozen=True):
     """The result of an `Offload` effect, or why it failed."""
 
     ticket: int
@@ -87,34 +87,34 @@ class Offloaded(Fact):
     error: str = ""
 
 
-class Tick(Fact):
+class Tick(Fact, frozen=True):
     """`next_deadline()` has come."""
 
 
-class Attached(Fact):
+class Attached(Fact, frozen=True):
     generation: int
 
 
-class Detached(Fact):
+class Detached(Fact, frozen=True):
     """Void unless `generation` is the attached one."""
 
     generation: int
     clean: bool = False
 
 
-class Delivered(Fact):
+class Delivered(Fact, frozen=True):
     """Events up to `through` are on the socket, or in the journal for a detached session. Never fenced."""
 
     through: DeliveryId
 
 
-class Covered(Fact):
+class Covered(Fact, frozen=True):
     """Checkpoint `number` is confirmed by the store."""
 
     number: int
 
 
-class Adopted(Fact):
+class Adopted(Fact, frozen=True):
     """A new owner continues from a checkpoint: what the journal already holds, and what it says of the open
     response."""
 
@@ -122,7 +122,12 @@ class Adopted(Fact):
     journaled: DeliveryId
 
 
-class CloseRequested(Fact):
+class CheckpointWanted(Fact, frozen=True):
+    """Somebody waits until everything applied is covered (an attachment being handed over, a gateway that
+    keeps too much): answered by a `Checkpoint` effect unless `applied` is covered, or about to be."""
+
+
+class CloseRequested(Fact, frozen=True):
     """The shard ends the session (drain deadline, lost open, operator)."""
 
     reason: str
@@ -144,5 +149,6 @@ SessionCommand = (
     | Delivered
     | Covered
     | Adopted
+    | CheckpointWanted
     | CloseRequested
 )

@@ -11,7 +11,7 @@ class Order(msgspec.Struct, frozen=True, tag=True):
     """Base of all effects."""
 
 
-class Deliver(Order):
+class Deliver(Order, frozen=True):
     """Hand one rendered event (JSON without a sequence number) to the egress. `n` counts under this owner."""
 
     n: int
@@ -22,7 +22,7 @@ class Deliver(Order):
     close_reason: str = ""
 
 
-class Submit(Order):
+class Submit(Order, frozen=True):
     """Give one unit to the worker of this stage."""
 
     fence: StageFence
@@ -35,33 +35,33 @@ class Submit(Order):
     urgent: bool = False
 
 
-class Abort(Order):
+class Abort(Order, frozen=True):
     """Everything before `fence` is void in every worker of the session."""
 
     fence: StageFence
 
 
-class OpenStages(Order):
+class OpenStages(Order, frozen=True):
     """Bind and open every stage; `configs` has one entry for each."""
 
     fence: StageFence
     configs: tuple[bytes, ...]
 
 
-class ControlStage(Order):
+class ControlStage(Order, frozen=True):
     fence: StageFence
     stage: int
     kind: str
     body: bytes
 
 
-class CloseStages(Order):
+class CloseStages(Order, frozen=True):
     """Free the slots of this binding and of all before it."""
 
     fence: StageFence
 
 
-class Offload(Order):
+class Offload(Order, frozen=True):
     """Do this work in the executor: it would hold up the loop. Answered by `Offloaded`."""
 
     ticket: int
@@ -69,7 +69,7 @@ class Offload(Order):
     body: bytes
 
 
-class Checkpoint(Order):
+class Checkpoint(Order, frozen=True):
     """Make this state durable; answered by `Covered(number)` and, at the gateway, by `bus.Covered`."""
 
     number: int
@@ -77,28 +77,19 @@ class Checkpoint(Order):
     applied: CommandNo
 
 
-class Invalidate(Order):
+class Invalidate(Order, frozen=True):
     """Purge what is not numbered yet of this response's audio."""
 
     response_id: str
     through_epoch: int
 
 
-class Close(Order):
+class Close(Order, frozen=True):
     """The session is over: free everything once its last event is acknowledged."""
 
     reason: str
 
 
 SessionEffect = (
-    Deliver
-    | Submit
-    | Abort
-    | OpenStages
-    | ControlStage
-    | CloseStages
-    | Offload
-    | Checkpoint
-    | Invalidate
-    | Close
+    Deliver | Submit | Abort | OpenStages | ControlStage | CloseStages | Offload | Checkpoint | Invalidate | Close
 )

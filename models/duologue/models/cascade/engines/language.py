@@ -1,0 +1,50 @@
+"""The port to a language model that streams and can be cancelled."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+from duologue.models.cascade.wire import Ask
+
+
+class LanguageError(Exception):
+    """The model could not answer. `code` goes to the session."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Listener(Protocol):
+    """Who asked. Called from the model's threads, `ended` or `failed` exactly once, unless cancelled."""
+
+    @property
+    def cancelled(self) -> bool:
+        """The answer is not wanted any more: stop as soon as this is seen."""
+        ...
+
+    def said(self, delta: str) -> None: ...
+
+    def ended(self, complete: bool) -> None:
+        """`complete`: the model stopped by itself, not at the token limit."""
+        ...
+
+    def failed(self, error: LanguageError) -> None: ...
+
+
+class LanguageModel(ABC):
+    @abstractmethod
+    def load(self) -> None:
+        """Ready after it. Raises LanguageError or PipelineError."""
+
+    @abstractmethod
+    def start(self, place: int, ask: Ask, listener: Listener) -> None:
+        """Begin an answer; does not block. `place` is the session's slot, for its prompt cache."""
+
+    def stop(self, listener: Listener) -> None:
+        """`listener.cancelled` has become true."""
+
+    @abstractmethod
+    def close(self) -> None: ...

@@ -1,0 +1,117 @@
+"""A language model at an OpenAI-compatible URL, streamed by httpx.
+
+Rule 1. One event loop in one thread serves all answers. Cancelling closes the connection of that answer:
+        the server sees it and stops.
+Rule 2. The key comes from an environment variable and is in no message and no log line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from concurrent.futures import Future
+from threading import Thread
+from typing import Any
+
+import httpx
+
+from duologue.models.cascade.engines.language import LanguageError, LanguageModel, Listener
+from duologue.models.cascade.settings import Thinker
+from duologue.models.cascade.wire import Ask
+
+CONNECT_S = 5.0
+_BODY_CHARS = 200
+
+
+class RemoteLanguage(LanguageModel):
+    def __init__(self, options: Thinker, api_key: str) -> None:
+        self._options = options
+        self._url = options.url.rstrip("/") + "/chat/completions"
+        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="cascade-thinker", daemon=True)
+        self._running: dict[int, Future[None]] = {}
+        self._client: httpx.AsyncClient
+
+    def load(self) -> None:
+        """The URL is not asked: it may come up later, and an answer that fails says so."""
+        timeout = httpx.Timeout(self._options.timeout_s, connect=CONNECT_S)
+        self._client = httpx.AsyncClient(headers=self._headers, timeout=timeout)
+        self._thread.start()
+
+    def start(self, place: int, ask: Ask, listener: Listener) -> None:
+        future = asyncio.run_coroutine_threadsafe(self._answer(ask, listener), self._loop)
+        self._running[id(listener)] = future
+        future.add_done_callback(lambda _: self._running.pop(id(listener), None))
+
+    def stop(self, listener: Listener) -> None:
+        future = self._running.get(id(listener))
+        if future is not None:
+            future.cancel()
+
+    def close(self) -> None:
+        if not self._thread.is_alive():
+            self._loop.close()
+            return
+        asyncio.run_coroutine_threadsafe(self._shut(), self._loop).result(timeout=10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=10)
+        self._loop.close()
+
+    async def _shut(self) -> None:
+        own = asyncio.current_task()
+        others = [task for task in asyncio.all_tasks() if task is not own]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._client.aclose()
+
+    async def _answer(self, ask: Ask, listener: Listener) -> None:
+        try:
+            finished = await self._stream(ask, listener)
+        except LanguageError as error:
+            listener.failed(error)
+        except httpx.TimeoutException:
+            listener.failed(LanguageError("thinker_timeout", f"{self._url} did not answer in time"))
+        except httpx.HTTPError as error:
+            listener.failed(LanguageError("thinker_unavailable", f"{self._url}: {type(error).__name__}"))
+        else:
+            listener.ended(finished != "length")
+
+    async def _stream(self, ask: Ask, listener: Listener) -> str:
+        request = {
+            "model": self._options.model,
+            "messages": [{"role": turn.role, "content": turn.content} for turn in ask.messages],
+            "stream": True,
+            "max_tokens": ask.max_tokens,
+            "temperature": ask.temperature,
+        }
+        finished = ""
+        async with self._client.stream("POST", self._url, json=request) as response:
+            if response.status_code != 200:
+                body = (await response.aread()).decode(errors="replace")[:_BODY_CHARS]
+                raise LanguageError(f"thinker_http_{response.status_code}", f"{self._url} answered: {body}")
+            async for line in response.aiter_lines():
+                if not line.startswith("data:"):
+                    continue
+                data = line[5:].strip()
+                if data == "[DONE]":
+                    return finished
+                finished = _read(data, listener) or finished
+        return finished
+
+
+def _read(data: str, listener: Listener) -> str:
+    """One event of the stream; the finish reason if it has one. Raises LanguageError."""
+    try:
+        chunk: Any = json.loads(data)
+        if problem := chunk.get("error"):
+            raise LanguageError("thinker_failed", str(problem)[:_BODY_CHARS])
+        finished = ""
+        for choice in chunk.get("choices") or ():
+            if delta := (choice.get("delta") or {}).get("content"):
+                listener.said(delta)
+            finished = choice.get("finish_reason") or finished
+    except (ValueError, AttributeError) as error:
+        raise LanguageError("thinker_failed", f"the stream is not what the API promises: {error}") from None
+    return finished

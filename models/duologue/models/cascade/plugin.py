@@ -1,0 +1,169 @@
+"""The session half of the cascade. SANS-I/O: see `model.plugin`.
+
+Rule 1. It hears units and answers plans: the ears say when a turn is over, the conversation is answered.
+Rule 2. The ears tell a user turn again after a cancel, numbered; what the session has is dropped here.
+Rule 3. One voice: the session's `voice` is accepted, as stock clients always send one, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from duologue.model.outputs import ModelOutput, decode_output
+from duologue.model.pipeline import PipelineSpec
+from duologue.model.plugin import AppendPlan, DuplexModelPlugin, InputUnit, ModelTraits, ResponseRequest
+from duologue.models.cascade.chat import chat_turns, within
+from duologue.models.cascade.settings import RATE_HZ, VOICE_RATE_HZ, settings_of
+from duologue.models.cascade.wire import Ask, ChatTurn, SlotConfig, Told, UnitHead
+from duologue.protocol.duplex import DuplexCapabilities, RealtimeProtocolError, SessionConfig
+
+THINKER = 2
+"""The stage that answers a conversation."""
+CONTINUATION_UNITS = 16
+"""Silence for a client that stops sending in the middle of a word: more than any turn needs to end."""
+REFUSED_OPTIONS = ("voice", "tools", "tool_choice", "prompt", "extra_body")
+MIN_SPEED, MAX_SPEED = 0.5, 2.0
+_encode = msgspec.msgpack.Encoder().encode
+_told = msgspec.msgpack.Decoder(Told)
+
+
+class CascadeState(msgspec.Struct):
+    """What a session remembers of the model."""
+
+    turns_heard: int = 0
+    """The number of the last user turn that was taken."""
+    temperature: float | None = None
+    max_output_tokens: int | None = None
+    speed: float | None = None
+
+
+class Cascade(DuplexModelPlugin[CascadeState]):
+    """Voice activity, recognition, a language model and synthesis, as one model."""
+
+    state_type = CascadeState
+
+    def __init__(self, pipeline: PipelineSpec) -> None:
+        super().__init__(pipeline)
+        self._settings = settings_of(pipeline)
+        self.traits = ModelTraits(
+            unit_ms=self._settings.unit_ms,
+            input_rate_hz=RATE_HZ,
+            output_rate_hz=VOICE_RATE_HZ,
+            answers="plan",
+            native_turns=True,
+            continuation_turn=0,
+            continuation_auto=CONTINUATION_UNITS,
+            locks_instructions=False,
+        )
+
+    def capabilities(self, max_sessions: int) -> DuplexCapabilities:
+        return DuplexCapabilities(
+            supports_model_native_turn_policy=True,
+            supports_input_append=True,
+            supports_replace_latest_chunk=False,
+            supports_reencode_context=True,
+            supports_turn_commit_only=False,
+            supports_stage_connector_handoff=True,
+            supports_independent_io_streams=True,
+            supports_realtime_endpoint=True,
+            supports_multi_session=max_sessions > 1,
+            supports_multi_session_same_replica=max_sessions > 1,
+            supports_session_lease=True,
+            supports_session_resume=True,
+            session_admission_mode="engine_managed",
+            optional_input_modalities=(),
+            supports_audio_truncate=True,
+            supports_text_only_turn=True,
+            adapter_patterns=("stage_pipeline",),
+            stage_handoff_transport="zeromq",
+            chunk_period_ms=self._settings.unit_ms,
+            target_barge_in_latency_ms=1000,
+        )
+
+    # -- configuration ---------------------------------------------------------------------------------
+
+    def validate(self, config: SessionConfig, current: SessionConfig | None) -> None:
+        for key in config.extra_body:
+            raise RealtimeProtocolError(
+                "invalid_duplex_runtime_config",
+                f"the cascade knows no extra_body.{key}",
+                param=f"extra_body.{key}",
+            )
+        if config.tools:
+            raise RealtimeProtocolError("unsupported", "the cascade calls no tools", param="tools")
+        if config.ref_audio is not None:
+            raise RealtimeProtocolError("unsupported", "the cascade imitates no voice", param="ref_audio")
+        _check_speed(config.speed, "speed")
+
+    def check_options(self, options: dict[str, Any]) -> None:
+        for name in REFUSED_OPTIONS:
+            if options.get(name):
+                raise RealtimeProtocolError(
+                    "unsupported_native_response_options",
+                    f"the cascade does not take {name} for a single response",
+                    param=f"response.{name}",
+                )
+        _check_speed(options.get("speed"), "response.speed")
+
+    def new_state(self, config: SessionConfig) -> CascadeState:
+        return CascadeState(
+            temperature=config.temperature,
+            max_output_tokens=config.max_output_tokens,
+            speed=config.speed,
+        )
+
+    def stage_configs(self, config: SessionConfig, state: CascadeState) -> tuple[bytes, ...]:
+        ears = _encode(SlotConfig(state.turns_heard))
+        return (ears, ears, b"", b"")
+
+    # -- the life of a session -------------------------------------------------------------------------
+
+    def plan_unit(self, state: CascadeState, unit: InputUnit) -> AppendPlan:
+        head = UnitHead(
+            start_ms=unit.start_ms,
+            auto=unit.auto,
+            final=unit.final,
+            response_open=unit.response_open,
+            force_listen=unit.force_listen,
+            turns_heard=state.turns_heard,
+        )
+        return AppendPlan(_encode(head), (unit.pcm,))
+
+    def plan_response(self, state: CascadeState, request: ResponseRequest) -> AppendPlan:
+        thinker = self._settings.thinker
+        options: Mapping[str, Any] = request.options
+        system = ChatTurn("system", request.instructions or thinker.instructions)
+        asked_tokens = options.get("max_output_tokens") or state.max_output_tokens
+        ask = Ask(
+            messages=(system, *chat_turns(request.items)),
+            max_tokens=min(thinker.max_tokens, asked_tokens or thinker.max_tokens),
+            temperature=_first(options.get("temperature"), state.temperature, thinker.temperature),
+            speed=_first(options.get("speed"), state.speed, 1.0),
+        )
+        return AppendPlan(_encode(within(ask, thinker.context_tokens)), stage=THINKER)
+
+    def project(self, state: CascadeState, head: bytes, frames: Sequence[bytes]) -> Sequence[ModelOutput]:
+        output = decode_output(head)
+        if output.user_turn is None or not output.state:
+            return (output,)
+        told = _told.decode(output.state)
+        if told.turn <= state.turns_heard:
+            return ()
+        state.turns_heard = told.turn
+        return (msgspec.structs.replace(output, state=b""),)
+
+
+def _first(*values: float | None) -> float:
+    return next(float(value) for value in values if value is not None)
+
+
+def _check_speed(speed: Any, param: str) -> None:
+    if speed is not None and not MIN_SPEED <= speed <= MAX_SPEED:
+        raise RealtimeProtocolError(
+            "invalid_session_config" if param == "speed" else "unsupported_native_response_options",
+            f"speed must be from {MIN_SPEED} to {MAX_SPEED}",
+            param=param,
+        )

@@ -1,0 +1,85 @@
+"""The ASGI application: WebSockets to `ClientSocket`, everything else to FastAPI.
+
+Rule 1. Who may not connect is answered in plain HTTP, before the WebSocket is accepted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import msgspec
+
+from duologue.gateway.admission import Refusal
+from duologue.gateway.client_socket import ClientSocket
+from duologue.gateway.context import Gateway
+from duologue.gateway.handshake import PATHS, read_offer
+from duologue.gateway.wire import EXTENSION, Wire
+from duologue.protocol.duplex import error_type_of
+
+_log = logging.getLogger("duologue.gateway")
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_NOT_FOUND = Refusal(404, "unknown_url", "there is no WebSocket here; see /v1/realtime and /v1/duplex")
+
+
+class GatewayApp:
+    """What uvicorn calls for each connection."""
+
+    def __init__(self, gateway: Gateway, http: Asgi) -> None:
+        self._gateway = gateway
+        self._http = http
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+        else:
+            await self._http(scope, receive, send)
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (await receive())["type"] != "websocket.connect":
+            return
+        path = str(scope["path"]).rstrip("/")
+        if path not in PATHS:
+            return await self._refuse(send, _NOT_FOUND)
+        offer = read_offer(path, scope["query_string"], scope["headers"], scope["subprotocols"])
+        gateway = self._gateway
+        judged = gateway.admission.judge(offer, lambda principal: gateway.place(offer, principal))
+        if isinstance(judged, Refusal):
+            return await self._refuse(send, judged)
+        await send({"type": "websocket.accept", "subprotocol": offer.subprotocol, "headers": []})
+        wire: Wire = scope["extensions"][EXTENSION]
+        await ClientSocket(gateway, offer, judged, wire, receive).run()
+
+    async def _refuse(self, send: Send, refusal: Refusal) -> None:
+        """Answer the upgrade request as HTTP (the ASGI extension `websocket.http.response`)."""
+        self._gateway.tally.refused(refusal.code)
+        headers = [(b"content-type", b"application/json")]
+        if refusal.status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
+        if refusal.retry_after_s:
+            headers.append((b"retry-after", str(refusal.retry_after_s).encode()))
+        error = {
+            "type": error_type_of(refusal.code),
+            "code": refusal.code,
+            "message": refusal.message,
+        }
+        body = msgspec.json.encode({"error": error})
+        await send({"type": "websocket.http.response.start", "status": refusal.status, "headers": headers})
+        await send({"type": "websocket.http.response.body", "body": body})
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    """Start and stop are the process's own business (see `serve`)."""
+    while True:
+        kind = (await receive())["type"]
+        await send({"type": f"{kind}.complete"})
+        if kind == "lifespan.shutdown":
+            return

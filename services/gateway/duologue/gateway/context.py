@@ -1,0 +1,104 @@
+"""What every socket of one gateway shares."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from duologue.delivery.breaker import StoreBreaker
+from duologue.delivery.pump import Pumps
+from duologue.gateway.admission import Admission, Place
+from duologue.gateway.attachments import Attachments
+from duologue.gateway.chores import Chores
+from duologue.gateway.handshake import Offer
+from duologue.gateway.links import ShardLinks
+from duologue.gateway.router import Router
+from duologue.gateway.tally import Tally
+from duologue.protocol.duplex import SessionLimits
+from duologue.runtime.settings import GatewaySettings
+from duologue.store.ports import Journal, JournalAppender, Registry, SessionStore
+
+if TYPE_CHECKING:
+    from duologue.gateway.client_socket import ClientSocket
+
+
+MAX_GAPS: Final = 4096
+
+
+@dataclass(slots=True)
+class Gateway:
+    """The pieces, wired once by `serve`."""
+
+    incarnation: str
+    admission: Admission
+    router: Router
+    links: ShardLinks
+    attachments: Attachments
+    sessions: SessionStore
+    journal: Journal
+    registry: Registry
+    appender: JournalAppender
+    breaker: StoreBreaker
+    pumps: Pumps
+    chores: Chores
+    settings: GatewaySettings = GatewaySettings()
+    limits: SessionLimits = SessionLimits()
+    """What the shards grant, as far as a provisional session states it."""
+    tally: Tally = field(default_factory=Tally)
+    draining: bool = False
+    sockets: set[ClientSocket] = field(default_factory=set)
+    emptied: asyncio.Event = field(default_factory=asyncio.Event)
+    """No socket is accepted at the moment."""
+    gaps: dict[str, float] = field(default_factory=dict)
+    """Sessions whose client was told of a gap here, and when: its next resume gets the items."""
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+        return asyncio.get_running_loop().time()
+
+    def enter(self, socket: ClientSocket) -> None:
+        """An accepted socket."""
+        self.sockets.add(socket)
+        self.emptied.clear()
+
+    def leave(self, socket: ClientSocket) -> None:
+        """It is served no more."""
+        self.sockets.discard(socket)
+        if not self.sockets:
+            self.emptied.set()
+
+    def place(self, offer: Offer, principal: str) -> Place:
+        """What there is room for."""
+        return Place(
+            draining=self.draining,
+            waiting=self.waiting(),
+            free=len(self.attachments) < self.settings.max_sessions and self.router.takes(),
+            model_free=offer.model not in self.router.models or self.router.takes(offer.model),
+            of_key=self.attachments.of_principal(principal),
+        )
+
+    def waiting(self) -> int:
+        """Sockets that have said nothing yet that makes them a session."""
+        return sum(socket.waiting for socket in self.sockets)
+
+    def remember_gap(self, session_id: str) -> None:
+        """The client of this session was told of a gap: its next resume gets the conversation."""
+        self.gaps.pop(session_id, None)
+        if len(self.gaps) >= MAX_GAPS:
+            self.gaps.pop(next(iter(self.gaps)))
+        self.gaps[session_id] = self.now()
+
+    def forget_gap(self, session_id: str) -> bool:
+        """Whether its client was told of a gap here."""
+        return self.gaps.pop(session_id, None) is not None
+
+    async def live_gateways(self) -> frozenset[str]:
+        """Incarnations whose attachments stand: this one's always do. Raises `StoreUnavailable`.
+
+        Asked of the store each time: what we heard at our last beat may lack a gateway that has just started,
+        and a token that it rotated must not become good again.
+        """
+        roster = await self.registry.members("gateway")
+        heard = {member.incarnation for member in roster.members}
+        return self.router.gateways | heard | {self.incarnation}

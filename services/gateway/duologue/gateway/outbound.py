@@ -1,0 +1,130 @@
+"""The way of events to one client: from the shard, through the journal, onto the socket.
+
+A `delivery.Pump` does the work; this is its sink, and what comes before there can be a pump.
+
+Rule 1. Nothing is numbered before `go_live`: first `session.created` or the replay, then what is new. Until
+        then events can be purged and count against the session's output limits in the shard.
+Rule 2. Frames are written at once and in order; the acknowledgement follows in the same turn of the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from duologue.bus.messages import Delivered, Deliveries, Invalidate
+from duologue.delivery.egress import Egress, Frame, Put
+from duologue.delivery.pump import Pump, Sink
+from duologue.fence import Owner
+from duologue.gateway.wire import Wire
+from duologue.store.ports import Head
+
+if TYPE_CHECKING:
+    from duologue.gateway.attachment import Attachment
+
+MAX_EARLY: Final = 1024
+"""Events that may come between the shard's answer and the claim of the journal."""
+
+
+class Outbound(Sink):
+    """See the module. One attachment's."""
+
+    def __init__(self, attachment: Attachment, wire: Wire) -> None:
+        self._attachment = attachment
+        self._wire = wire
+        self._pump: Pump | None = None
+        self._early: list[tuple[Deliveries | Invalidate, Sequence[bytes]]] = []
+        self._early_events = 0
+        self._live = False
+        self.ending = False
+        """The session's terminal event has come from the shard."""
+
+    @property
+    def seq(self) -> int:
+        """The number of the last event that was sent to the client or journaled for it, ever."""
+        return 0 if self._pump is None else self._pump.egress.seq
+
+    def begin(self, owner: Owner, head: Head) -> None:
+        """This process is the egress, by the claim that answered `head`."""
+        attachment = self._attachment
+        gateway = attachment.gateway
+        egress = Egress(attachment.session_id, owner, head, gateway.breaker)
+        self._pump = Pump(egress, gateway.appender, self, gateway.pumps, gateway.now)
+        early, self._early = self._early, []
+        for message, frames in early:
+            if isinstance(message, Deliveries):
+                self._pump.put(message.owner, message.events, frames)
+            else:
+                self.invalidate(message)
+
+    def go_live(self) -> None:
+        """What had to come first is written."""
+        self._live = True
+        self.drained()
+
+    def settle(self) -> None:
+        """Have the acknowledgement of what was written owed now: nothing will run the pump again."""
+        if self._pump is not None and (ack := self._pump.egress.take_ack()) is not None:
+            self._attachment.owes(ack)
+
+    def close(self) -> None:
+        """Nothing of this attachment is written any more; what is out in the journal stays there."""
+        self._early.clear()
+        if self._pump is not None:
+            self._pump.close()
+            egress, tally = self._pump.egress, self._attachment.gateway.tally
+            tally.purged += egress.purged
+            tally.holes += egress.holes > 0
+
+    # -- from the shard ---------------------------------------------------------------------------------
+
+    def put(self, message: Deliveries, frames: Sequence[bytes]) -> None:
+        """Events, in order."""
+        events = message.events
+        if events and events[-1].close_code:
+            self.ending = True
+        if self._pump is not None:
+            if self._pump.put(message.owner, events, frames) is Put.STALE:
+                self._attachment.gateway.tally.stale["older owner"] += len(events)
+            return
+        self._early_events += len(events)
+        if self._early_events > MAX_EARLY:
+            self.stopped("overflow")
+        else:
+            self._early.append((message, frames))
+
+    def invalidate(self, message: Invalidate) -> None:
+        """Purge what has no number of a cancelled response's audio."""
+        if self._pump is None:
+            self._early.append((message, ()))
+        else:
+            self._pump.invalidate(message.owner, message.response_id, message.through_epoch)
+
+    def drained(self) -> None:
+        """The client has read, or something else has changed."""
+        if self._pump is not None:
+            self._pump.drained()
+
+    # -- Sink -------------------------------------------------------------------------------------------
+
+    def room(self) -> bool:
+        return self._live and self._wire.has_room()
+
+    def write(self, frames: Sequence[Frame]) -> None:
+        write, tally = self._wire.write, self._attachment.gateway.tally
+        tally.frames_out += len(frames)
+        for frame in frames:
+            write(frame.body)
+            tally.bytes_out += len(frame.body)
+            if frame.close_code:
+                self._attachment.terminal(frame.close_code, frame.close_reason)
+                return
+
+    def delivered(self, ack: Delivered) -> None:
+        self._attachment.owes(ack)
+
+    def stopped(self, why: str) -> None:
+        self._attachment.egress_stopped(why)
+
+    def owner_replaced(self, owner: Owner) -> None:
+        self._attachment.lose_shard("another one owns the session now")

@@ -1,0 +1,107 @@
+"""A gateway from its settings: the store, the bus, the service, and what makes a start impossible."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from duologue.bus.link import Endpoint, LinkHandler, Peer
+from duologue.bus.machine import LinkOptions
+from duologue.bus.zmq import ZmqEndpoint
+from duologue.bus.zmq_options import CurveKeys, ZmqOptions
+from duologue.protocol.duplex import SessionLimits
+from duologue.runtime.settings import BusSettings, GatewaySettings, SystemSettings
+from duologue.store.journals import JournalLimits
+from duologue.store.redis import RedisStore
+
+BACKLOG: Final = 2048
+
+
+class CannotStart(Exception):
+    """One line that says why, and what to do."""
+
+
+def check_exposure(settings: GatewaySettings) -> None:
+    """Without keys only this machine may connect. Raises `CannotStart`."""
+    if settings.api_keys or settings.insecure or _is_loopback(settings.host):
+        return
+    raise CannotStart(
+        f"refusing to listen on {settings.host} without keys: set [gateway] api_keys, "
+        "listen on 127.0.0.1, or say --insecure"
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """The listening socket. Raises `CannotStart`: the port is in use, the address is not ours."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise CannotStart(f"cannot listen on {host}:{port}: {error.strerror}") from None
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise CannotStart(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from None
+    return listening
+
+
+def make_store(settings: SystemSettings) -> RedisStore:
+    """The ports of this process, not connected yet. Raises `CannotStart`."""
+    store = settings.store
+    limits = JournalLimits(ttl_s=store.session_ttl_s, max_bytes=store.journal_max_bytes, max_age_s=store.journal_ttl_s)
+    try:
+        return RedisStore(
+            store.url,
+            store.journal_url,
+            limits=limits,
+            session_ttl_s=store.session_ttl_s,
+            timeout_s=store.timeout_s,
+        )
+    except ValueError as error:
+        raise CannotStart(f"[store] url: {error}") from None
+
+
+def endpoint_maker(bus: BusSettings, name: str, incarnation: str) -> Callable[[LinkHandler], Endpoint]:
+    """A gateway only dials. What is returned raises `BusError` for keys that are none."""
+
+    def make(handler: LinkHandler) -> Endpoint:
+        options = LinkOptions(
+            window_bytes=bus.window_bytes,
+            heartbeat_s=bus.heartbeat_s,
+            expiry_s=bus.expiry_s,
+            stall_s=bus.stall_s,
+        )
+        zmq_options = ZmqOptions(linger_ms=int(bus.linger_s * 1000), high_water=bus.high_water)
+        curve = None
+        if public := bus.curve_public_key:
+            curve = CurveKeys(public=public, secret=bus.curve_secret_key, server_public=public, allowed=(public,))
+        peer = Peer(name, "gateway", incarnation)
+        return ZmqEndpoint(peer, handler, options=options, zmq_options=zmq_options, curve=curve)
+
+    return make
+
+
+def granted_limits(settings: SystemSettings) -> SessionLimits:
+    """What the shards grant a session, as the same settings tell them."""
+    session = settings.session
+    return SessionLimits(
+        idle_timeout_s=session.idle_ttl_s,
+        max_session_s=session.max_session_s,
+        disconnect_grace_s=session.disconnect_grace_s,
+        overflow_policy=session.overflow_policy,
+    )

@@ -1,0 +1,221 @@
+"""Resuming a session on this socket: the token, the cursor, the journal, the shard, in this order.
+
+Rule 1. Everything that can be refused is refused before the token is spent: a refused resume leaves it good.
+Rule 2. From the activation on this socket is the only owner, whatever happens to it: a takeover here ends the
+        older socket at once; at another gateway the shard tells it.
+Rule 3. A resume that does not come to its end lets go of the attachment, cancelled at any await: the session
+        is detached then, and the token before last is good again.
+Rule 4. What may succeed later is said to be retryable and closes with 1013.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import msgspec
+
+from duologue.bus.messages import Attach, Attached, Detach, SessionRefused
+from duologue.gateway.announce import Resumed, resumed, resync_required, shard_error
+from duologue.gateway.attachment import Answer, Attachment
+from duologue.gateway.connection import Connection, Resume
+from duologue.gateway.context import Gateway
+from duologue.gateway.opening import POLICY, RETRY_AFTER_MS, TRY_AGAIN, Refused
+from duologue.gateway.provisional import new_token, token_digest
+from duologue.gateway.wire import Wire
+from duologue.store.ports import Activated, Head, Replay, ResumeRefused, StoreUnavailable
+
+_log = logging.getLogger("duologue.gateway")
+
+REACH_S: Final = 2.0
+ATTACH_S: Final = 5.0
+
+_MESSAGES: Final = {
+    "session_resume_expired": "the session is unknown or has ended",
+    "invalid_resume_token": "the token is not the current one of this session",
+    "invalid_session_resume": "the session cannot be resumed like this",
+}
+
+
+class Replayable(msgspec.Struct, frozen=True):
+    """The session is attached and its client told; entries in (cursor, head] are still to be written."""
+
+    attachment: Attachment
+    cursor: int
+    head_seq: int
+
+
+class Resuming:
+    """One resume for one socket."""
+
+    def __init__(self, gateway: Gateway, wire: Wire, connection: Connection, principal: str, step: Resume) -> None:
+        self._gateway = gateway
+        self._wire = wire
+        self._connection = connection
+        self._principal = principal
+        self._step = step
+        self._token = new_token()
+        self._live: frozenset[str] = frozenset()
+
+    async def run(self) -> Replayable | Refused:
+        """The attachment; or the refusal, not told yet."""
+        try:
+            return await self._examined() or await self._activated()
+        except StoreUnavailable as error:
+            _log.warning("resume of session %s: %s", self._step.session_id, error)
+            return self._later("the store does not answer")
+
+    # -- before the token is spent ------------------------------------------------------------------------
+
+    async def _examined(self) -> Refused | None:
+        gateway, step, dialect = self._gateway, self._step, self._connection.offer.dialect
+        self._live = await gateway.live_gateways()
+        found = await gateway.sessions.examine(
+            step.session_id,
+            token_digest=token_digest(step.token),
+            principal=self._principal,
+            dialect=dialect.value,
+            live_gateways=self._live,
+        )
+        if isinstance(found, ResumeRefused):
+            return self._refused(found)
+        here = gateway.attachments.of(step.session_id)
+        if here is not None:
+            await here.trim_now()
+        replay = await gateway.journal.read(step.session_id, step.cursor, limit=1)
+        if step.cursor > replay.head_seq:
+            return self._refuse("session_resume_conflict", "the cursor is beyond what was sent", POLICY)
+        if replay.gap:
+            return self._gap(replay.head_seq)
+        if await gateway.links.reach(found.owner.incarnation, REACH_S) is None:
+            return self._later("the session's shard cannot be reached")
+        return None
+
+    def _gap(self, head_seq: int) -> Refused:
+        self._gateway.remember_gap(self._step.session_id)
+        notice = resync_required(self._step.session_id, head_seq, openai=self._connection.openai)
+        return Refused("session_resync_required", notice, POLICY, True)
+
+    # -- from the activation on ---------------------------------------------------------------------------
+
+    async def _activated(self) -> Replayable | Refused:
+        gateway, step, dialect = self._gateway, self._step, self._connection.offer.dialect
+        settled = False
+        try:
+            active = await gateway.sessions.activate(
+                step.session_id,
+                token_digest=token_digest(step.token),
+                new_digest=token_digest(self._token),
+                principal=self._principal,
+                dialect=dialect.value,
+                gateway=gateway.incarnation,
+                live_gateways=self._live,
+            )
+            settled = True
+        finally:
+            if not settled:  # cancelled, or no answer: it may have been carried out
+                gateway.chores.add("settle", step.session_id, self._settle)
+        if isinstance(active, ResumeRefused):
+            return self._refused(active)
+        link = gateway.links.of(active.owner.incarnation)
+        if link is None:
+            gateway.chores.add("settle", step.session_id, self._settle)
+            return self._later("the session's shard cannot be reached")
+        attachment = Attachment(
+            gateway, self._wire, step.session_id, dialect, self._principal, active.record.generation, link
+        )
+        older = gateway.attachments.put(attachment)
+        done = False
+        try:
+            outcome = await self._attached(attachment, active)
+            done = isinstance(outcome, Replayable)
+            return outcome
+        finally:
+            if not done:
+                attachment.leave()
+                if older is not None:  # the shard may know of that one only
+                    older.link.send(Detach(older.session_id, older.generation))
+
+    async def _attached(self, attachment: Attachment, active: Activated) -> Replayable | Refused:
+        gateway, step = self._gateway, self._step
+        generation = attachment.generation
+        head = await gateway.journal.claim(
+            step.session_id,
+            owner=active.owner,
+            generation=generation,
+            claimant=f"{gateway.incarnation}/{generation}",
+        )
+        if not isinstance(head, Head):
+            if head.reason in ("generation", "egress"):
+                return self._refuse("session_resume_conflict", "another resume has won", POLICY)
+            return self._later(f"the journal refused: {head.reason}")
+        if step.cursor > head.last_seq:
+            return self._refuse("session_resume_conflict", "the cursor is beyond what was sent", POLICY)
+        attachment.begin(active.owner, head)
+        after_gap = gateway.forget_gap(step.session_id) or head.first_seq > 1
+        message = Attach(step.session_id, generation, head.egress, gateway.incarnation, after_gap)
+        answer = await attachment.attach(message, ATTACH_S)
+        if attachment.ended is not None:
+            return self._later("the session was taken over or lost meanwhile")
+        if answer is None:
+            return self._later("the session's shard did not answer")
+        if isinstance(answer.message, SessionRefused):
+            _, error = shard_error(answer.frames[0], openai=self._connection.openai)
+            return Refused(answer.message.code, error, answer.message.close_code or POLICY, True)
+        self._announce(attachment, answer, head)
+        return Replayable(attachment, step.cursor, head.last_seq)
+
+    def _announce(self, attachment: Attachment, answer: Answer, head: Head) -> None:
+        told = answer.message
+        assert isinstance(told, Attached)
+        if told.owner > attachment.owner:
+            attachment.owner = told.owner
+        found = Resumed(
+            session_id=attachment.session_id,
+            session=answer.frames[0],
+            generation=attachment.generation,
+            token=self._token,
+            head_seq=head.last_seq,
+            last_client_event_id=told.last_client_event_id,
+            input_audio_end_ms=told.input_audio_end_ms,
+            items=answer.frames[1] if len(answer.frames) > 1 else b"",
+        )
+        self._wire.write(resumed(found, openai=self._connection.openai))
+
+    async def _settle(self) -> None:
+        """Let go of an activation that nobody waited for, if there was one."""
+        sessions, session_id = self._gateway.sessions, self._step.session_id
+        found = await sessions.look_up(session_id)
+        if found is not None and found.record.token_digest == token_digest(self._token):
+            await sessions.let_go(session_id, found.record.generation)
+
+    # -- refusals -----------------------------------------------------------------------------------------
+
+    def _refused(self, refused: ResumeRefused) -> Refused:
+        message = _MESSAGES.get(refused.code, "the session cannot be resumed")
+        return self._refuse(refused.code, message, POLICY, param=refused.param or None)
+
+    def _refuse(self, code: str, message: str, close_code: int, *, param: str | None = None) -> Refused:
+        error = self._connection.error(code, message, param=param, event_id=self._step.event_id)
+        return Refused(code, error, close_code, True)
+
+    def _later(self, message: str) -> Refused:
+        error = self._connection.error(
+            "runtime_resume_failed", message, event_id=self._step.event_id, retry_after_ms=RETRY_AFTER_MS
+        )
+        return Refused("runtime_resume_failed", error, TRY_AGAIN, True)
+
+
+class ReplayGap(Exception):
+    """Entries that were promised are gone. `head_seq` is what the client may resume from."""
+
+    def __init__(self, head_seq: int) -> None:
+        super().__init__(f"the journal has a gap; its head is {head_seq}")
+        self.head_seq = head_seq
+
+
+def entries_of(replay: Replay) -> Replay:
+    """The page itself. Raises `ReplayGap` where it does not begin with the entry that is due."""
+    if replay.gap or not replay.entries:
+        raise ReplayGap(replay.head_seq)
+    return replay

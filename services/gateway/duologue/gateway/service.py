@@ -1,0 +1,239 @@
+"""One running gateway: its pieces wired, its clockwork, its listening socket, and how it ends.
+
+Rule 1. Only here and in `client_socket` are tasks created.
+Rule 2. It ends in order: no new sockets, clients told and given until the deadline, sockets closed with 1012,
+        attachments let go in the store, signed off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from typing import Final, Protocol
+
+import uvicorn
+
+from duologue.bus.link import Endpoint, LinkHandler
+from duologue.delivery.breaker import StoreBreaker
+from duologue.delivery.pump import Pumps
+from duologue.gateway.admission import Admission, KeyRing
+from duologue.gateway.app import GatewayApp
+from duologue.gateway.attachments import Attachments
+from duologue.gateway.chores import Chores
+from duologue.gateway.context import Gateway
+from duologue.gateway.fleet import Fleet
+from duologue.gateway.http import http_app
+from duologue.gateway.links import ShardLinks
+from duologue.gateway.router import Router
+from duologue.gateway.wire import RealtimeSocket
+from duologue.model.records import GatewayRecord, encode_record
+from duologue.protocol.duplex import SessionLimits
+from duologue.runtime.settings import GatewaySettings
+from duologue.store.ports import Journal, JournalAppender, Registration, Registry, SessionStore
+
+_log = logging.getLogger("duologue.gateway")
+_LIMITS: Final = SessionLimits()
+
+TICK_S: Final = 0.05
+SETTLE_S: Final = 2.0
+CLOSE_S: Final = 2
+"""How long uvicorn waits for sockets to finish their closing handshake."""
+
+
+class Stores(Protocol):
+    """The ports of this process, on whatever server."""
+
+    @property
+    def sessions(self) -> SessionStore: ...
+
+    @property
+    def journal(self) -> Journal: ...
+
+    @property
+    def appender(self) -> JournalAppender: ...
+
+    @property
+    def registry(self) -> Registry: ...
+
+
+class GatewayService:
+    """See the module. `make_endpoint` gets the handler of the links; `url` is where clients find it."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        stores: Stores,
+        make_endpoint: Callable[[LinkHandler], Endpoint],
+        *,
+        name: str,
+        incarnation: str,
+        limits: SessionLimits = _LIMITS,
+        url: str = "",
+    ) -> None:
+        self.name = name
+        self.incarnation = incarnation
+        self.url = url
+        self.attachments = Attachments()
+        self.links = ShardLinks(self.attachments)
+        self.router = Router()
+        self.chores = Chores()
+        self.pumps = Pumps()
+        keys = KeyRing(settings.api_keys)
+        admission = Admission(
+            keys,
+            settings.allowed_origins,
+            max_per_key=settings.max_sessions_per_key,
+            max_waiting=settings.max_waiting_sockets,
+        )
+        self.gateway = Gateway(
+            incarnation=incarnation,
+            admission=admission,
+            router=self.router,
+            links=self.links,
+            attachments=self.attachments,
+            sessions=stores.sessions,
+            journal=stores.journal,
+            registry=stores.registry,
+            appender=stores.appender,
+            breaker=StoreBreaker(deadline_s=settings.journal_deadline_ms / 1000),
+            pumps=self.pumps,
+            chores=self.chores,
+            settings=settings,
+            limits=limits,
+        )
+        self.endpoint = make_endpoint(self.links)
+        self.fleet = Fleet(stores.registry, self.endpoint, self.links, self.router, self._describe)
+        self.app = GatewayApp(self.gateway, http_app(self.router, keys, self, self.metrics))
+        self.gateway.emptied.set()
+        self._drain_task: asyncio.Task[None] | None = None
+        self.drained = asyncio.Event()
+        """No socket is left, or the deadline of the drain has come."""
+        self.failed = asyncio.Event()
+        self.failure: BaseException | None = None
+        """Why its clockwork has stopped: `Replaced`, or a fault of ours. The process must end."""
+
+    def _describe(self) -> Registration:
+        sockets, sessions = len(self.gateway.sockets), len(self.attachments)
+        return Registration(
+            kind="gateway",
+            id=self.name,
+            incarnation=self.incarnation,
+            capacity=self.gateway.settings.max_sessions,
+            load=sessions,
+            extra=encode_record(GatewayRecord(sockets, sessions, self.url)),
+        )
+
+    def metrics(self) -> bytes:
+        """The exposition of this process."""
+        return self.gateway.tally.exposition(self.gateway)
+
+    # -- operations -------------------------------------------------------------------------------------
+
+    def unready(self) -> Sequence[str]:
+        """What keeps a session from being opened here now."""
+        if self.gateway.draining:
+            return ["this gateway is draining"]
+        if not self.fleet.store_answers(self.gateway.now()):
+            return ["the store does not answer"]
+        missing = self.router.unready()
+        unreachable = [
+            f"shard {shard.id} is not linked yet"
+            for shard in self.router.shards
+            if self.links.of(shard.incarnation) is None
+        ]
+        return [*missing, *unreachable]
+
+    def drain(self, deadline_s: float) -> None:
+        """Take no new sockets, tell the clients, and end at the deadline. Once."""
+        if self.gateway.draining:
+            return
+        self.gateway.draining = True
+        _log.info("draining: %d sockets have %.1f s", len(self.gateway.sockets), deadline_s)
+        self._drain_task = asyncio.create_task(self._drain(deadline_s))
+
+    async def _drain(self, deadline_s: float) -> None:
+        for client in list(self.gateway.sockets):
+            client.drain(deadline_s)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.gateway.emptied.wait(), deadline_s)
+        for client in list(self.gateway.sockets):
+            client.restart()
+        self.drained.set()
+
+    # -- life -------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncGenerator[None, None]:
+        """Everything but the listening socket. Raises `StoreUnavailable`, `BusError`."""
+        await self.endpoint.start()
+        try:
+            await self.fleet.join()
+            work = [asyncio.create_task(job) for job in (self.fleet.run(), self.chores.run(), self._tick())]
+            for task in work:
+                task.add_done_callback(self._work_ended)
+            try:
+                yield
+            finally:
+                await self.chores.settled(SETTLE_S)
+                for task in work:
+                    task.cancel()
+                await asyncio.wait(work)
+                await self.fleet.leave()
+        finally:
+            await self.endpoint.close()
+
+    def _work_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self.failure = self.failure or failure
+            self.failed.set()
+
+    async def _tick(self) -> None:
+        """What waits for time to pass in the delivery (a store that does not answer)."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.pumps.tick()
+
+
+class QuietServer(uvicorn.Server):
+    """uvicorn without its signal handlers: the process has its own."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+def server_config(app: GatewayApp, settings: GatewaySettings) -> uvicorn.Config:
+    """uvicorn as this service runs it. Its access log is off: it would write the query, tokens and all."""
+    return uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        http="httptools",
+        ws=RealtimeSocket,
+        ws_max_size=settings.max_frame_bytes,
+        ws_ping_interval=settings.ping_interval_s,
+        ws_ping_timeout=settings.ping_interval_s,
+        ws_per_message_deflate=False,
+        lifespan="off",
+        proxy_headers=False,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=CLOSE_S,
+    )
+
+
+@contextlib.asynccontextmanager
+async def serving(service: GatewayService, listening: socket.socket) -> AsyncGenerator[None, None]:
+    """Sockets are taken until the end, and closed then."""
+    server = QuietServer(server_config(service.app, service.gateway.settings))
+    work = asyncio.create_task(server.serve(sockets=[listening]))
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await work

@@ -1,0 +1,221 @@
+"""One client's WebSocket: uvicorn's sans-I/O protocol plus what this service promises.
+
+Rule 1. Frames go to the transport at once and in order, from callbacks: no task and no await per frame.
+Rule 2. After acceptance every refusal is an `error` event, then a close frame, then time for the client to
+        read both: what it still sends is read and thrown away, so that the kernel sends no reset.
+Rule 3. Liveness is judged by any byte from the peer, not by pongs alone; a socket that we ourselves do not
+        read (backpressure) is not judged.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import PayloadTooBig
+from websockets.http11 import Request
+from websockets.protocol import OPEN
+
+from duologue.gateway.errors import local_error
+
+ROOM_BYTES: Final = 64 * 1024
+"""While less than this is buffered towards the client, the next batch of events may be taken."""
+LINGER_S: Final = 5.0
+"""How long a client may take to answer a close frame before its TCP connection is dropped."""
+
+EXTENSION: Final = "duologue.wire"
+"""Where an ASGI scope carries the `Wire` (in `scope["extensions"]`)."""
+
+_TEXT_FIN: Final = 0x81
+_SHORT: Final = struct.Struct("!BB")
+_MEDIUM: Final = struct.Struct("!BBH")
+_LONG: Final = struct.Struct("!BBQ")
+
+
+class Wire(Protocol):
+    """What the rest of the gateway needs of a socket."""
+
+    on_room: Callable[[], None] | None
+    """Called when the buffer towards the client has drained under its limit, and when the socket is gone."""
+
+    def write(self, payload: bytes) -> None:
+        """Queue one text frame; without effect once the socket is closing."""
+
+    def has_room(self) -> bool:
+        """Whether the client keeps up: under `ROOM_BYTES` are buffered."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether frames still reach the client."""
+
+    @property
+    def clean(self) -> bool:
+        """The client itself has closed, with 1000 or without a code."""
+
+    @property
+    def close_code(self) -> int:
+        """With which code the socket was closed, by whoever; 1006: with none."""
+
+    def finish(self, code: int, reason: str = "", linger_s: float = LINGER_S) -> None:
+        """Send a close frame and drop the connection when it is answered, or after `linger_s`."""
+
+
+def text_frame(payload: bytes) -> bytes:
+    """One unfragmented, unmasked text frame (RFC 6455 section 5.2)."""
+    size = len(payload)
+    if size < 126:
+        return _SHORT.pack(_TEXT_FIN, size) + payload
+    if size < 65536:
+        return _MEDIUM.pack(_TEXT_FIN, 126, size) + payload
+    return _LONG.pack(_TEXT_FIN, 127, size) + payload
+
+
+class RealtimeSocket(WebSocketsSansIOProtocol):
+    """The protocol class that uvicorn runs for each connection; it is a `Wire`."""
+
+    on_room: Callable[[], None] | None = None
+    _heard = False
+    _lingering = False
+    _full = False
+
+    # -- towards the client ---------------------------------------------------------------------------
+
+    def write(self, payload: bytes) -> None:
+        if self.is_open:
+            self.transport.write(text_frame(payload))
+
+    def has_room(self) -> bool:
+        return not self._full and self.transport.get_write_buffer_size() < ROOM_BYTES
+
+    @property
+    def is_open(self) -> bool:
+        return (
+            self.handshake_complete
+            and not self.close_sent
+            and not self.disconnected
+            and self.conn.state is OPEN
+            and not self.transport.is_closing()
+        )
+
+    @property
+    def clean(self) -> bool:
+        closed = self.conn.close_rcvd
+        return not self.close_sent and closed is not None and closed.code in (1000, 1005)
+
+    @property
+    def close_code(self) -> int:
+        closed = self.conn.close_sent or self.conn.close_rcvd
+        return 1006 if closed is None else int(closed.code)
+
+    def finish(self, code: int, reason: str = "", linger_s: float = LINGER_S) -> None:
+        if not self.is_open:
+            return
+        self.conn.send_close(code, _short(reason))
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self._leave(linger_s, code, reason)
+
+    def _leave(self, linger_s: float, code: int, reason: str) -> None:
+        """A close frame is out: read on until it is answered, then let go of the connection."""
+        self.close_sent = True
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
+        self._read_on()
+        self._drop_after(linger_s)
+
+    def _read_on(self) -> None:
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+
+    def _drop_after(self, linger_s: float) -> None:
+        if self.close_timer is not None:
+            self.close_timer.cancel()
+        # Not `close`: a client that reads nothing would keep the buffer, and with it the socket, for ever.
+        self.close_timer = self.loop.call_later(linger_s, self.transport.abort)
+
+    # -- from the client ------------------------------------------------------------------------------
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if self.response.status_code == 101:
+            self.transport.set_write_buffer_limits(high=ROOM_BYTES, low=ROOM_BYTES // 2)
+            extensions = self.scope["extensions"]
+            assert extensions is not None
+            extensions[EXTENSION] = self  # type: ignore[assignment]
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body":
+            self.handshake_complete = True  # refused in HTTP: else uvicorn reports an application that forgot to
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = True
+        if not self._lingering:
+            super().data_received(data)
+
+    def send_receive_event_to_app(self) -> None:
+        if self.curr_msg_data_type == "text" and not self.close_sent:
+            try:
+                text = (self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)).decode()
+            except UnicodeDecodeError:
+                self.conn.fail(1007, "invalid UTF-8")
+                self._failed(1007, "invalid UTF-8")
+                return
+            self.frames = []
+            self.queue.put_nowait({"type": "websocket.receive", "text": text})
+            if not self.read_paused:
+                self.read_paused = True
+                self.transport.pause_reading()
+            return
+        super().send_receive_event_to_app()
+
+    def handle_parser_exception(self) -> None:
+        sent = self.conn.close_sent
+        if isinstance(self.conn.parser_exc, PayloadTooBig) and self.handshake_complete and not self.close_sent:
+            error = local_error("event_too_large", f"a frame may have at most {self.config.ws_max_size} bytes")
+            self.transport.write(text_frame(error))
+        self._failed(sent.code if sent else 1002, sent.reason if sent else "")
+
+    def _failed(self, code: int, reason: str) -> None:
+        """The protocol machine has given up and queued its close frame."""
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        if self.transport.can_write_eof():  # the client, which waits for our end of the connection, need not wait
+            self.transport.write_eof()
+        self._lingering = True
+        self._leave(LINGER_S, code, reason)
+
+    # -- buffer and liveness --------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        self._full = True
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._full = False
+        super().resume_writing()
+        if self.on_room is not None:
+            self.on_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._full = False
+        if self.on_room is not None:
+            self.on_room()
+
+    def send_keepalive_ping(self) -> None:
+        self._heard = False
+        super().send_keepalive_ping()
+
+    def keepalive_timeout(self) -> None:
+        if self._heard or self.read_paused:
+            self.pong_timer = None
+            self.pending_ping_payload = None
+            self.schedule_ping()
+            return
+        super().keepalive_timeout()
+
+
+def _short(reason: str) -> str:
+    """At most 123 bytes: a close frame holds no more."""
+    return reason.encode()[:123].decode(errors="ignore")

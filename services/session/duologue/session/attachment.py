@@ -1,0 +1,227 @@
+"""Who receives a session's events: the attached gateway, or the shard's own egress while nobody is attached.
+
+Rule 1. An attachment has a generation; an older one is void in everything it says. The newest wins.
+Rule 2. `Attached` states what is covered, so it waits for the checkpoint that covers what was applied; no
+        event leaves meanwhile. The gateway has claimed the journal already: our own egress is off first.
+Rule 3. An egress number grows with each claim; what is known of it here is a lower bound for the next.
+Rule 4. A session whose opening gateway is lost before it said anything is closed: its client never had it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+
+from duologue.bus.link import Link
+from duologue.bus.messages import Attach, Attached, Covered, Delivered, OwnerChanged, Replaced, SessionOpened
+from duologue.fence import CommandNo, DeliveryId, Owner
+from duologue.session.core import commands as facts
+from duologue.session.output import GatewaySink, Sink
+from duologue.session.runner import DuplexSessionRunner
+from duologue.store.ports import Refused
+
+
+class OwnEgress(Sink):
+    """The shard as the egress of a detached session (see `detached`)."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Claim the journal; events are taken once that is done."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Let go at once: somebody else is the egress now, or the session is over. Idempotent."""
+
+
+class Numbering:
+    """How far the session's journal is known to have come, here: a lower bound of what the store says."""
+
+    __slots__ = ("egress", "generation", "seq", "through")
+
+    def __init__(self) -> None:
+        self.egress = 0
+        self.generation = 1
+        self.seq = 0
+        self.through = DeliveryId()
+
+    def reported(self, egress: int, through: DeliveryId, seq: int) -> None:
+        self.egress = max(self.egress, egress)
+        self.through = max(self.through, through)
+        self.seq = max(self.seq, seq)
+
+
+OwnerRefused = Callable[[Refused], None]
+MakeEgress = Callable[[DuplexSessionRunner, Numbering, OwnerRefused], OwnEgress]
+
+
+class Attachment:
+    """See the module. It starts attached to the gateway that opened the session, as generation 1."""
+
+    __slots__ = (
+        "_attaching",
+        "_greeting",
+        "_make_egress",
+        "_own",
+        "_refused",
+        "_runner",
+        "acknowledged",
+        "link",
+        "numbering",
+    )
+
+    def __init__(self, runner: DuplexSessionRunner, link: Link, make_egress: MakeEgress, refused: OwnerRefused) -> None:
+        self._runner = runner
+        self._make_egress = make_egress
+        self._refused = refused
+        self._own: OwnEgress | None = None
+        self._attaching: Attach | None = None
+        self._greeting: bytes | None = None
+        self.numbering = Numbering()
+        self.link: Link | None = link
+        self.acknowledged = False
+        """The gateway has said anything of this session since it opened it."""
+        runner.turned = self._turned
+
+    @property
+    def generation(self) -> int:
+        return self.numbering.generation
+
+    @property
+    def owner(self) -> Owner:
+        return self._runner.owner
+
+    @property
+    def attached(self) -> bool:
+        return self.link is not None
+
+    # -- open ------------------------------------------------------------------------------------------
+
+    def opened(self, session_object: bytes) -> None:
+        """Tell the gateway that the session is here, then hand its events over from now on."""
+        self._greeting = session_object
+        self._greet()
+
+    def _greet(self) -> None:
+        greeting, link = self._greeting, self.link
+        if greeting is None or link is None:
+            return
+        if link.send(SessionOpened(self._runner.session_id, self.owner), [greeting]):
+            self._greeting = None
+            self._serve(link)
+
+    def _serve(self, link: Link) -> None:
+        self._runner.output.point_at(GatewaySink(link, self._runner.session_id, self.owner))
+        self._runner.output.flush()
+
+    # -- attach ----------------------------------------------------------------------------------------
+
+    def attach(self, link: Link, message: Attach) -> None:
+        """The gateway at `link` holds `message.generation` now."""
+        numbering = self.numbering
+        if message.generation < numbering.generation:
+            link.send(Replaced(self._runner.session_id, numbering.generation))
+            return
+        old = self.link
+        if old is not None and old is not link and message.generation > numbering.generation:
+            old.send(Replaced(self._runner.session_id, message.generation))
+        self._stop_own()
+        self.acknowledged = True
+        numbering.generation = message.generation
+        numbering.egress = max(numbering.egress, message.egress)
+        self.link = link
+        self._attaching = message
+        self._greeting = None
+        self._runner.output.point_at(None)
+        self._runner.post(facts.Attached(message.generation))
+        if self._attaching is message and not self._covered():
+            self._runner.post(facts.CheckpointWanted())
+
+    def _covered(self) -> bool:
+        machine = self._runner.machine
+        return machine.applied == machine.covered or machine.closed
+
+    def _turned(self) -> None:
+        if self._attaching is not None and self._covered():
+            self._answer()
+
+    def on_credit(self) -> None:
+        """The gateway's link takes more again."""
+        if self._greeting is not None:
+            self._greet()
+        elif self._attaching is not None:
+            self._turned()
+        else:
+            self._runner.output.flush()
+
+    @property
+    def wants_credit(self) -> bool:
+        return self._attaching is not None or self._greeting is not None or self._runner.output.stuck
+
+    def _answer(self) -> None:
+        """`Attached`, and from then on the events, oldest unacknowledged first."""
+        message, link, machine = self._attaching, self.link, self._runner.machine
+        if message is None or link is None:
+            return
+        answer = Attached(
+            self._runner.session_id,
+            message.generation,
+            self.owner,
+            machine.applied,
+            machine.last_client_event_id,
+            machine.input_audio_end_ms,
+        )
+        items = machine.items_for_gap() if message.after_gap else b""
+        if not link.send(answer, [machine.session_object(), items]):
+            return  # asked again by `on_credit`
+        self._attaching = None
+        self._serve(link)
+
+    # -- detach ----------------------------------------------------------------------------------------
+
+    def detach(self, generation: int, *, clean: bool = False) -> None:
+        """The socket of `generation` is gone. Void for any other generation."""
+        if generation != self.generation or self.link is None:
+            return
+        self.link = None
+        self._attaching = None
+        self._greeting = None
+        self.acknowledged = True
+        self._own = self._make_egress(self._runner, self.numbering, self._refused)
+        self._runner.output.point_at(self._own)
+        self._own.start()
+        self._runner.post(facts.Detached(generation, clean))
+
+    def gateway_lost(self, link: Link) -> None:
+        """The link is gone, and with it whatever socket was behind it."""
+        if self.link is not link:
+            return
+        abandoned = not self.acknowledged
+        self.detach(self.generation)
+        if abandoned:
+            self._runner.post(facts.CloseRequested("open_abandoned"))
+
+    def _stop_own(self) -> None:
+        own, self._own = self._own, None
+        if own is not None:
+            own.stop()
+
+    def stop(self) -> None:
+        """The session is over, here at least."""
+        self._stop_own()
+        self._attaching = None
+
+    # -- what the egress says --------------------------------------------------------------------------
+
+    def delivered(self, message: Delivered) -> None:
+        self.acknowledged = True
+        self.numbering.reported(message.egress, message.through, message.seq)
+        self._runner.delivered(message.through)
+
+    def tell(self, message: Covered | OwnerChanged) -> None:
+        """A message to the attached gateway that needs no credit; nobody hears it when there is none."""
+        if self.link is not None:
+            self.link.send(message)
+
+    def current(self, no: CommandNo) -> bool:
+        """Whether a client command comes from the attachment that holds the session."""
+        return no.generation == self.numbering.generation

@@ -1,0 +1,270 @@
+"""One session's stages: which worker holds which, what is on its way there, and what they answer.
+
+Rule 1. The core decides (open, submit, abort, close) and hears facts; nothing here interprets a unit.
+Rule 2. What a worker's link has no credit for waits here, in order, at most `MAX_WAITING` messages; beyond
+        it a unit fails with `stage_backpressure`.
+Rule 3. A unit that still waits here when its epoch ends is dropped unread, as a worker would drop it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from duologue.bus.link import Frame, Link
+from duologue.bus.messages import (
+    Abort,
+    Aborted,
+    AnyMessage,
+    Append,
+    CloseStages,
+    Control,
+    OpenStages,
+    Output,
+    StagesOpened,
+    StagesRefused,
+    UnitFailed,
+)
+from duologue.fence import StageFence
+from duologue.model.pipeline import PipelineSpec
+from duologue.session.core import commands as facts
+from duologue.session.core import effects as orders
+from duologue.session.workers import StageWorkers, Worker
+
+MAX_WAITING: Final = 256
+OPEN_TIMEOUT_S: Final = 20.0
+
+Post = Callable[[facts.SessionCommand], None]
+_Waiting = tuple[AnyMessage, Sequence[Frame]]
+
+
+class StageBinding:
+    """See the module. `post` is set once, before anything is opened: where the facts go."""
+
+    post: Post
+
+    def __init__(
+        self,
+        session_id: str,
+        pipeline: PipelineSpec,
+        workers: StageWorkers,
+        open_timeout_s: float = OPEN_TIMEOUT_S,
+    ) -> None:
+        self.session_id = session_id
+        self.pipeline = pipeline
+        self._workers = workers
+        self._open_timeout_s = open_timeout_s
+        self._deadlines_ms = tuple(stage.deadline_ms for stage in pipeline.stages)
+        self._fence = StageFence()
+        self._held: tuple[Worker, ...] = ()
+        self._links: tuple[Link, ...] = ()
+        self._opening: set[Link] = set()
+        self._open_timer: asyncio.TimerHandle | None = None
+        self._waiting: dict[Link, deque[_Waiting]] = {}
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The link of each stage; empty while nothing is bound."""
+        return self._links
+
+    # -- what the core wants ---------------------------------------------------------------------------
+
+    def open(self, order: orders.OpenStages) -> None:
+        before = set(self._links)
+        old_fence = self._fence
+        self._let_go()
+        self._fence = order.fence
+        chosen = self._workers.choose(self.pipeline)
+        if chosen is None:
+            for link in before:
+                link.send(CloseStages(self.session_id, old_fence))
+            return self.post(self._no_room(order.fence))
+        held = tuple(chosen[stage] for stage in range(len(self.pipeline.stages)))
+        links = tuple(worker.link for worker in held if worker.link is not None)
+        for link in before.difference(links):
+            link.send(CloseStages(self.session_id, old_fence))
+        self._held = tuple(dict.fromkeys(held))
+        for worker in self._held:
+            worker.bound[self.pipeline.name] = worker.bound.get(self.pipeline.name, 0) + 1
+        self._links = links
+        self._opening = set(links)
+        loop = asyncio.get_running_loop()
+        self._open_timer = loop.call_later(self._open_timeout_s, self._open_timed_out, order.fence)
+        for link in dict.fromkeys(links):
+            stages = tuple(stage for stage, of in enumerate(links) if of is link)
+            message = OpenStages(self.session_id, order.fence, self.pipeline.name, stages)
+            self._send(link, message, [order.configs[stage] for stage in stages])
+        return None
+
+    def submit(self, order: orders.Submit) -> None:
+        stage = order.stage
+        if not self._links:
+            return  # the core has heard, or is about to hear, that they are lost
+        message = Append(
+            self.session_id,
+            order.fence,
+            stage,
+            order.unit,
+            order.turn_id,
+            order.attempt,
+            self._deadlines_ms[stage],
+            order.urgent,
+        )
+        self._append(self._links[stage], message, (order.head, *order.frames))
+
+    def abort(self, order: orders.Abort) -> None:
+        self._fence = order.fence
+        dropped = self._forget_waiting(order.fence)
+        message = Abort(self.session_id, order.fence)
+        for link in dict.fromkeys(self._links):
+            link.send(message)
+        if dropped:
+            self.post(facts.UnitsAborted(order.fence, (), tuple(dropped)))
+
+    def control(self, order: orders.ControlStage) -> None:
+        if self._links:
+            message = Control(self.session_id, order.fence, order.stage, order.kind)
+            self._send(self._links[order.stage], message, [order.body])
+
+    def close(self, fence: StageFence | None = None) -> None:
+        """Free the slots of this binding (of `fence`) and of all before it. Idempotent."""
+        message = CloseStages(self.session_id, fence or self._fence)
+        for link in set(self._links):
+            link.send(message)
+        self._let_go()
+
+    # -- what the workers say --------------------------------------------------------------------------
+
+    def on_output(self, message: Output, frames: Sequence[bytes]) -> None:
+        self.post(
+            facts.StageOutput(
+                message.fence,
+                message.stage,
+                message.to_stage,
+                message.unit,
+                message.turn_id,
+                message.last,
+                frames[0],
+                tuple(frames[1:]),
+            )
+        )
+
+    def on_opened(self, link: Link, message: StagesOpened) -> None:
+        if message.fence != self._fence or link not in self._opening:
+            return
+        self._opening.discard(link)
+        if not self._opening:
+            self._stop_open_timer()
+            self.post(facts.StagesReady(message.fence))
+
+    def on_refused(self, link: Link, message: StagesRefused) -> None:
+        if message.fence != self._fence or link not in self._opening:
+            return
+        self._lost(message.code, message.message)
+
+    def on_failed(self, message: UnitFailed) -> None:
+        self.post(
+            facts.StageFailed(
+                message.fence, message.stage, message.unit, message.code, message.message, message.retryable
+            )
+        )
+
+    def on_aborted(self, message: Aborted) -> None:
+        self.post(facts.UnitsAborted(message.fence, message.consumed, message.dropped))
+
+    def on_worker_lost(self, reason: str) -> None:
+        """The link of one of this session's workers is gone."""
+        self._lost("worker_lost", f"a stage worker was lost ({reason})")
+
+    def on_credit(self, link: Link) -> bool:
+        """Send what waits for this link. False: some of it still waits."""
+        waiting = self._waiting.get(link)
+        while waiting:
+            message, frames = waiting[0]
+            if not link.send(message, frames):
+                return False
+            waiting.popleft()
+        self._waiting.pop(link, None)
+        return True
+
+    def waits_for(self, link: Link) -> bool:
+        return link in self._waiting
+
+    # -- inside ----------------------------------------------------------------------------------------
+
+    def _append(self, link: Link, message: Append, frames: Sequence[Frame]) -> None:
+        if not self._send(link, message, frames):
+            self.post(
+                facts.StageFailed(
+                    message.fence,
+                    message.stage,
+                    message.unit,
+                    "stage_backpressure",
+                    "the stage does not take its input fast enough",
+                )
+            )
+
+    def _send(self, link: Link, message: AnyMessage, frames: Sequence[Frame]) -> bool:
+        """False: nothing was taken, and there is no room to wait."""
+        waiting = self._waiting.get(link)
+        if waiting is None:
+            if link.send(message, frames):
+                return True
+            waiting = self._waiting[link] = deque()
+        if len(waiting) >= MAX_WAITING:
+            return False
+        waiting.append((message, frames))
+        return True
+
+    def _forget_waiting(self, fence: StageFence) -> list[int]:
+        """Drop appends of older epochs that never left; their units."""
+        dropped: list[int] = []
+        for link, waiting in list(self._waiting.items()):
+            kept: deque[_Waiting] = deque()
+            for message, frames in waiting:
+                if isinstance(message, Append) and message.fence < fence:
+                    dropped.append(message.unit)
+                else:
+                    kept.append((message, frames))
+            if kept:
+                self._waiting[link] = kept
+            else:
+                del self._waiting[link]
+        return dropped
+
+    def _open_timed_out(self, fence: StageFence) -> None:
+        self._open_timer = None
+        if fence == self._fence and self._opening:
+            self._lost("resource_exhausted", "a stage worker did not open its stages in time")
+
+    def _lost(self, code: str, message: str) -> None:
+        """The binding is void: free what the other workers hold of it, then tell the core."""
+        fence = self._fence
+        self.close()
+        self.post(facts.StagesLost(fence, code, message))
+
+    def _no_room(self, fence: StageFence) -> facts.StagesLost:
+        missing = self._workers.missing(self.pipeline)
+        why = f"no stage worker for {', '.join(missing)}" if missing else "no free slot in the stage workers"
+        return facts.StagesLost(fence, "resource_exhausted", why)
+
+    def _stop_open_timer(self) -> None:
+        if self._open_timer is not None:
+            self._open_timer.cancel()
+            self._open_timer = None
+
+    def _let_go(self) -> None:
+        self._stop_open_timer()
+        name = self.pipeline.name
+        for worker in self._held:
+            count = worker.bound.get(name, 0)
+            if count > 1:
+                worker.bound[name] = count - 1
+            else:
+                worker.bound.pop(name, None)
+        self._held = ()
+        self._links = ()
+        self._opening = set()
+        self._waiting.clear()

@@ -1,0 +1,128 @@
+"""One append of audio: resolved in command order, judged, and put where it belongs. SANS-I/O."""
+
+from __future__ import annotations
+
+import msgspec
+
+from duologue.protocol.duplex import AppendAudio, AudioFormat, Dialect, RealtimeProtocolError, resolve_rate
+from duologue.session.core import cancel, input_state, overlap, responses, silence, stages, turns
+from duologue.session.core.context import SessionContext
+from duologue.session.core.ears import loudness
+from duologue.session.core.engine_session import Segment
+
+OPENAI_RATE_HZ, DUPLEX_RATE_HZ = 24_000, 16_000
+RETRY_AFTER_MS = 500
+
+
+def source_format(ctx: SessionContext, name: str | None, rate: int | None) -> AudioFormat:
+    """The format of a payload: what it says of itself, else what the session has by now."""
+    current = ctx.state.config.input_format
+    default = DUPLEX_RATE_HZ if ctx.dialect is Dialect.duplex else OPENAI_RATE_HZ
+    name = current.name if name is None else name
+    return AudioFormat(name, resolve_rate(name, rate, current, default))
+
+
+def model_bytes(ctx: SessionContext, size: int, source: AudioFormat) -> int:
+    """What so many bytes of a format are at the model's rate."""
+    return round(source.duration_ms(size) * ctx.traits.input_rate_hz / 1000) * 4
+
+
+def check(ctx: SessionContext, command: AppendAudio, source: AudioFormat) -> None:
+    """Refuse what the model does not take, and what there is no room for. Raises RealtimeProtocolError."""
+    capabilities = ctx.capabilities
+    takes = (*capabilities.required_input_modalities, *capabilities.optional_input_modalities)
+    refusal = ""
+    if command.audio and "audio" not in takes:
+        refusal = "This duplex model does not accept audio input"
+    elif command.video_frames and "video" not in takes:
+        refusal = "This duplex model does not accept video_frames"
+    elif not command.audio and "audio" in capabilities.required_input_modalities and command.video_frames:
+        refusal = "This duplex model requires audio on input_audio_buffer.append"
+    elif not command.video_frames and "video" in capabilities.required_input_modalities:
+        refusal = "This duplex model requires video_frames on input_audio_buffer.append"
+    if refusal:
+        raise RealtimeProtocolError("invalid_input_modality", refusal)
+    make_room(ctx, model_bytes(ctx, len(command.audio), source))
+
+
+def make_room(ctx: SessionContext, size: int) -> None:
+    if input_state.input_bytes(ctx) + size > ctx.limits.max_pending_input_bytes:
+        raise RealtimeProtocolError(
+            "input_backpressure", "pending input exceeds server limit", retry_after_ms=RETRY_AFTER_MS
+        )
+
+
+def take(ctx: SessionContext, command: AppendAudio, source: AudioFormat, pcm: bytes) -> None:
+    """Account for one append, whose audio is `pcm` at the model's rate now."""
+    state = ctx.state
+    intake = state.intake
+    start_ms = intake.clock_ms
+    ms = source.duration_ms(len(command.audio))
+    intake.clock_ms += ms
+    intake.append_ms = ms
+    speech = _is_speech(ctx, command, pcm)
+    wants_barge_in = overlap.asks_for_barge_in(command)
+    if wants_barge_in and not ctx.capabilities.supports_barge_in:
+        ctx.error(
+            RealtimeProtocolError("barge_in_unsupported", "this model cannot be interrupted"),
+            command.event_id,
+        )
+        command = _without_barge_in(command)
+    hint = command.transcript or command.text
+    if hint and (not intake.hints or intake.hints[-1] != hint):
+        intake.hints.append(hint)
+    owned = ctx.auto and ctx.plans  # the model itself tells when speech starts and stops
+    if speech and not owned:
+        input_state.speech_started(ctx, start_ms if command.audio_start_ms is None else command.audio_start_ms)
+    segment = Segment(len(pcm), start_ms, speech, command.force_listen, video_frames=command.video_frames)
+    if overlap.applies(ctx, command):
+        duration_ms = ms if command.duration_ms is None else command.duration_ms
+        row, kept = overlap.decide(ctx, command, speech=speech, duration_ms=duration_ms)
+        if not kept:
+            intake.heard_silence = True
+            if not ctx.state.sound.buffer.segments:
+                input_state.forget_speech(ctx)
+            return
+        if row.action == "barge_in":
+            turns.keep_deferred(ctx)
+            cancel.interrupt(ctx, row.cancel_reason)
+        segment.force_listen |= row.force_listen
+    elif not ctx.auto and not speech and not (command.video_frames and not command.audio):
+        _decline(ctx)
+        if not intake.speech_open:
+            return
+    intake.heard_speech |= speech
+    intake.heard_silence |= not speech
+    state.turn_state = "user_speaking" if state.response is None else state.turn_state
+    _buffer(ctx, pcm, segment)
+
+
+def _decline(ctx: SessionContext) -> None:
+    """Silence that nothing waits for is told append by append. A pause inside a turn stays in its audio."""
+    ctx.state.intake.heard_silence = True
+    if ctx.state.config.turn_detection is None:
+        responses.listened(ctx, "silence_or_noise")
+
+
+def _buffer(ctx: SessionContext, pcm: bytes, segment: Segment) -> None:
+    sound = ctx.state.sound
+    if not pcm and not segment.video_frames:
+        return
+    if not ctx.auto:
+        sound.buffer.push(pcm, segment)
+        return
+    sound.feed.push(pcm, segment)
+    silence.heard_input(ctx)
+    stages.pump(ctx)
+
+
+def _is_speech(ctx: SessionContext, command: AppendAudio, pcm: bytes) -> bool:
+    hinted = command.hinted_speech()
+    if hinted is not None:
+        return hinted
+    return loudness(pcm) >= command.silence_rms(ctx.state.config.overlap_silence_rms)
+
+
+def _without_barge_in(command: AppendAudio) -> AppendAudio:
+    asks = None if command.overlap_action in overlap.BARGE_WORDS else command.overlap_action
+    return msgspec.structs.replace(command, force_barge_in=False, overlap_action=asks)

@@ -1,0 +1,88 @@
+"""Checkpoints: when the state is made durable, and what of it. SANS-I/O.
+
+Rule 1. At structural events, coalesced (one outstanding); else at most one each interval while anything changes.
+Rule 2. A checkpoint holds no sound: the input stream of the store has it. A snapshot holds all.
+Rule 3. The newest good state is kept in memory as bytes, for the day that a step fails.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from duologue.session.core.context import SessionContext
+from duologue.session.core.effects import Checkpoint
+from duologue.session.core.engine_session import Sound
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Checkpoints:
+    """The last good state of one session."""
+
+    def __init__(self) -> None:
+        self.good = b""
+        self.wanted = False
+        """A gateway holds as many commands that no checkpoint covers as it may."""
+        self._structural = 0
+
+    def save_if_due(self, ctx: SessionContext) -> None:
+        """At the end of a step: ask for a checkpoint if one is due."""
+        outbox = ctx.state.outbox
+        if outbox.outstanding:
+            if outbox.held and outbox.held[-1].n != self._structural:
+                self.remember(ctx)
+            return
+        stale = outbox.dirty and ctx.now >= outbox.saved_at + ctx.limits.checkpoint_interval_s
+        if outbox.held or stale or self.wanted:
+            self._save(ctx)
+
+    def want(self, ctx: SessionContext) -> None:
+        """Somebody waits until everything applied is covered."""
+        state = ctx.state
+        newest = state.saving if state.outbox.outstanding else state.covered
+        self.wanted = newest != state.applied
+
+    def _save(self, ctx: SessionContext) -> None:
+        state = ctx.state
+        outbox = state.outbox
+        outbox.checkpoint += 1
+        outbox.outstanding = outbox.checkpoint
+        outbox.outstanding_through = outbox.n
+        outbox.saved_at = ctx.now
+        outbox.dirty = self.wanted = False
+        state.saving = state.applied
+        self.remember(ctx)
+        ctx.effects.append(Checkpoint(outbox.checkpoint, self.good, state.applied.no))
+
+    def remember(self, ctx: SessionContext) -> None:
+        self.good = checkpoint_body(ctx)
+        outbox = ctx.state.outbox
+        self._structural = outbox.held[-1].n if outbox.held else 0
+
+    def snapshot(self, ctx: SessionContext) -> bytes:
+        _carry(ctx)
+        return _encoder.encode(ctx.state)
+
+
+def _carry(ctx: SessionContext) -> None:
+    """Write into the state what lives beside it."""
+    state = ctx.state
+    state.plugin_state = msgspec.Raw(_encoder.encode(ctx.model))
+    state.sound.carry = ctx.ears.export()
+    state.sound.voice_carry = ctx.voice.export() if state.response is not None else b""
+
+
+def checkpoint_body(ctx: SessionContext) -> bytes:
+    """The state without sound and without streaming events; commands that wait for the queue are not in it,
+    so `applied` does not claim them."""
+    _carry(ctx)
+    state = ctx.state
+    whole = state.sound, state.outbox, state.intake.queue, state.intake.queue_bytes, state.intake.offload
+    state.sound = Sound(carry=state.sound.carry)
+    state.outbox = state.outbox.structural()
+    state.intake.queue, state.intake.queue_bytes, state.intake.offload = [], 0, 0
+    try:
+        return _encoder.encode(state)
+    finally:
+        state.sound, state.outbox, state.intake.queue = whole[:3]
+        state.intake.queue_bytes, state.intake.offload = whole[3:]

@@ -1,0 +1,90 @@
+"""`session.update`: all of a patch or nothing of it. SANS-I/O.
+
+What a patch may not say at all the protocol refuses; here stands what depends on the session's life: a voice
+that was heard, instructions that the model has been given, and what the model's plugin cannot do.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from duologue.protocol.duplex import (
+    Playback,
+    RealtimeProtocolError,
+    SessionConfig,
+    SessionRuntimeView,
+    SessionUpdate,
+    SessionUpdated,
+    SessionView,
+    changed,
+    session_object,
+)
+from duologue.session.core.context import SessionContext
+from duologue.session.core.effects import ControlStage
+
+
+def update(ctx: SessionContext, command: SessionUpdate) -> None:
+    state = ctx.state
+    old = state.config
+    new = old.updated(command.session)
+    touched = changed(old, new)
+    _check(ctx, old, new, touched)
+    if touched:
+        ctx.plugin.validate(new, old)
+        _tell_stages(ctx, old, new)
+        state.config = new
+        ctx.view = SessionView(state.session_id, new)
+    tell(ctx)
+
+
+def _check(ctx: SessionContext, old: SessionConfig, new: SessionConfig, touched: frozenset[str]) -> None:
+    if "model" in touched:
+        raise RealtimeProtocolError("model_update_unsupported", "the model is fixed at open", param="session.model")
+    if "voice" in touched and new.voice is not None and ctx.state.voiced:
+        raise RealtimeProtocolError(
+            "voice_update_after_audio_unsupported", "the voice has been heard already", param="session.voice"
+        )
+    if "instructions" in touched and ctx.state.locked and ctx.traits.locks_instructions:
+        raise RealtimeProtocolError(
+            "instructions_update_unsupported",
+            "the model has been given its instructions already",
+            param="session.instructions",
+        )
+
+
+def _tell_stages(ctx: SessionContext, old: SessionConfig, new: SessionConfig) -> None:
+    """Stages whose own configuration is another now are told, ahead of the next unit."""
+    before = ctx.plugin.stage_configs(old, ctx.model)
+    after = ctx.plugin.stage_configs(new, ctx.model)
+    for stage, (was, now) in enumerate(zip(before, after, strict=True)):
+        if was != now:
+            ctx.effects.append(ControlStage(ctx.state.fence, stage, "update", now))
+
+
+def tell(ctx: SessionContext) -> None:
+    """`session.updated`: the whole effective session."""
+    ctx.emit(SessionUpdated(event_id=ctx.event_id(), session=describe(ctx)))
+
+
+def describe(ctx: SessionContext) -> dict[str, object]:
+    """The session object in the session's dialect."""
+    state = ctx.state
+    ledger = state.ledgers.get(state.last_response_id)
+    response = state.response
+    view = SessionRuntimeView(
+        id=state.session_id,
+        state="closing" if state.life.closing else "open",
+        turn_state=state.turn_state,
+        epoch=state.epoch,
+        turn_id=state.turn_id,
+        active_response_id=None if response is None else response.id,
+        active_response_turn_id=None if response is None else response.turn_id,
+        playback=Playback() if ledger is None else ledger.cursors(),
+        capabilities=ctx.capabilities,
+        expires_at=int(state.opened_unix_s + state.config.max_session_s),
+    )
+    return session_object(state.config, view, ctx.dialect)
+
+
+def session_json(ctx: SessionContext) -> bytes:
+    return msgspec.json.encode(describe(ctx))

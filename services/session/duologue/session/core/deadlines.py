@@ -1,0 +1,104 @@
+"""Everything that happens because time passed. SANS-I/O: time is session time, an argument of `handle`.
+
+`next_deadline` says when a `Tick` is due; `tick` does all that is due by then, in a fixed order. A tick that
+comes too early does nothing.
+"""
+
+from __future__ import annotations
+
+from duologue.protocol.duplex import SessionExpiring
+from duologue.session.core import closing, silence, stages, tools, turns
+from duologue.session.core.context import SessionContext
+
+WARNING_S = 60.0
+NEVER = float("inf")
+
+
+def next_deadline(ctx: SessionContext) -> float | None:
+    """The earliest time at which something is due; None when the session is over."""
+    state = ctx.state
+    life, outbox = state.life, state.outbox
+    if life.closing:
+        return outbox.saved_at + ctx.limits.journal_deadline_s if outbox.held and not outbox.breaker else None
+    times = [_idle_at(ctx), state.config.max_session_s]
+    if life.detached_at >= 0:
+        times.append(life.detached_at + state.config.disconnect_grace_s)
+    if not life.warned and ctx.duplex:
+        times.append(max(state.config.max_session_s - WARNING_S, 0.0))
+    if outbox.outstanding:
+        if outbox.held and not outbox.breaker:
+            times.append(outbox.saved_at + ctx.limits.journal_deadline_s)
+    elif outbox.dirty:
+        times.append(outbox.saved_at + ctx.limits.checkpoint_interval_s)
+    response = state.response
+    if response is not None:
+        if response.next_silence_at >= 0:
+            times.append(response.next_silence_at)
+    elif state.intake.deferred:
+        playing = ctx.playing()
+        times.append(ctx.now if playing is None else max(playing.ends_at(), ctx.now))
+    if state.aborting.units:
+        times.append(state.aborting.since + ctx.limits.abort_wait_s)
+    if state.calls:
+        times.append(tools.next_expiry(ctx))
+    return min(times)
+
+
+def _idle_at(ctx: SessionContext) -> float:
+    """An attached session idles by its client's frames; a detached one only has its grace."""
+    life = ctx.state.life
+    return NEVER if life.detached_at >= 0 else life.active_at + ctx.state.config.idle_timeout_s
+
+
+def tick(ctx: SessionContext) -> None:
+    state = ctx.state
+    life, outbox, now = state.life, state.outbox, ctx.now
+    waited = now - outbox.saved_at
+    if outbox.outstanding and outbox.held and waited >= ctx.limits.journal_deadline_s:
+        ctx.effects.extend(outbox.trip())
+    if life.closing:
+        return
+    if now >= state.config.max_session_s:
+        closing.close(ctx, "max_session_expired", close_code=1001, expired=True)
+        return
+    if life.detached_at >= 0 and now >= life.detached_at + state.config.disconnect_grace_s:
+        closing.close(ctx, "disconnect_grace_expired", expired=True)
+        return
+    if now >= _idle_at(ctx):
+        closing.close(ctx, "idle_ttl_expired", expired=True)
+        return
+    _warn(ctx)
+    if state.aborting.units and now >= state.aborting.since + ctx.limits.abort_wait_s:
+        ctx.stale("abort_unanswered")
+        stages.settle_abort(ctx, dropped=False)
+    _feed_silence(ctx)
+    if state.intake.deferred and not ctx.busy():
+        turns.promote(ctx)
+    if state.calls:
+        tools.expire(ctx)
+
+
+def _warn(ctx: SessionContext) -> None:
+    """Tell once that the maximum is near; at once when less is left."""
+    state = ctx.state
+    left_s = state.config.max_session_s - ctx.now
+    if state.life.warned or left_s > WARNING_S or not ctx.duplex:
+        return
+    state.life.warned = True
+    ctx.emit(
+        SessionExpiring(
+            event_id=ctx.event_id(),
+            session_id=state.session_id,
+            expires_at=int(state.opened_unix_s + state.config.max_session_s),
+            time_left_ms=round(left_s * 1000),
+        )
+    )
+
+
+def _feed_silence(ctx: SessionContext) -> None:
+    response = silence.due(ctx)
+    while response is not None:
+        if not silence.feed(ctx, response):
+            turns.after_response(ctx, response)
+            return
+        response = silence.due(ctx)

@@ -1,0 +1,61 @@
+"""Stages that fail, are lost, or hang: what the session makes of it. SANS-I/O.
+
+Rule 1. A failure ends the open response as failed and nothing else: the next append, commit and update work.
+Rule 2. A lost binding is replaced; a unit that was under way at two losses is not tried a third time: the
+        session ends with `poison_input`, so that one session cannot take down the fleet.
+"""
+
+from __future__ import annotations
+
+from duologue.protocol.duplex import RealtimeProtocolError
+from duologue.session.core import closing, playback, responses, stages, tools, turns
+from duologue.session.core.commands import StageFailed, StagesLost
+from duologue.session.core.context import SessionContext
+
+
+def unit_failed(ctx: SessionContext, fact: StageFailed) -> None:
+    """One unit failed in one stage. A hang is a loss of the worker's state; an error costs the turn."""
+    if fact.retryable:
+        lost(ctx, StagesLost(fact.fence, fact.code, fact.message))
+        return
+    stages.forget(ctx, fact.unit)
+    fail(ctx, "runtime_append_failed", f"{fact.code}: {fact.message}" if fact.code else fact.message)
+
+
+def fail(ctx: SessionContext, code: str, message: str) -> None:
+    """Tell an error of the model, and end the open response as failed."""
+    ctx.error(RealtimeProtocolError(code, message or code, retryable=False))
+    response = ctx.response
+    if response is None:
+        stages.pump(ctx)
+        return
+    end_failed(ctx, code)
+
+
+def end_failed(ctx: SessionContext, reason: str) -> None:
+    """The open response ends as failed; what the model was about to say is void."""
+    response = ctx.response
+    if response is None:
+        return
+    stages.advance_epoch(ctx)
+    playback.purge(ctx, response.id)
+    responses.close_response(ctx, response, "failed", reason)
+    tools.flush(ctx, response)
+    turns.promote(ctx)
+    stages.pump(ctx)
+
+
+def lost(ctx: SessionContext, fact: StagesLost) -> None:
+    """The binding is void."""
+    state = ctx.state
+    code = fact.code or "worker_lost"
+    if not state.was_ready:
+        ctx.error(RealtimeProtocolError(code, fact.message or code))
+        closing.close(ctx, code, close_code=1013 if code == "resource_exhausted" else 1011)
+        return
+    if ctx.response is not None:
+        end_failed(ctx, code)
+    stages.rebind(ctx)
+    if stages.poisonous(ctx):
+        ctx.error(RealtimeProtocolError("poison_input", "a unit of input brought down two workers"))
+        closing.close(ctx, "poison_input", close_code=1011)

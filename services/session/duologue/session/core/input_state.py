@@ -1,0 +1,61 @@
+"""What was heard since the last commit, and how it is forgotten. SANS-I/O."""
+
+from __future__ import annotations
+
+from duologue.protocol.duplex import SpeechStarted, SpeechStopped
+from duologue.session.core.context import SessionContext
+
+
+def speech_started(ctx: SessionContext, at_ms: float) -> None:
+    """Announce the item that the speech will become, once for each turn."""
+    intake = ctx.state.intake
+    if intake.speech_open:
+        return
+    if not intake.speech_item:
+        intake.speech_item = ctx.item_id()
+    intake.speech_open = True
+    ctx.emit(SpeechStarted(event_id=ctx.event_id(), audio_start_ms=max(round(at_ms), 0), item_id=intake.speech_item))
+
+
+def speech_stopped(ctx: SessionContext, at_ms: float) -> None:
+    intake = ctx.state.intake
+    if not intake.speech_open:
+        return
+    intake.speech_open = False
+    ctx.emit(SpeechStopped(event_id=ctx.event_id(), audio_end_ms=max(round(at_ms), 0), item_id=intake.speech_item))
+
+
+def forget_speech(ctx: SessionContext) -> None:
+    """The speech was no turn: say that it ended, and use its item for nothing."""
+    speech_stopped(ctx, ctx.state.intake.clock_ms)
+    ctx.state.intake.speech_item = ""
+
+
+def reset_turn(ctx: SessionContext) -> None:
+    """A turn was committed (or was nothing): the next speech announces itself again."""
+    intake = ctx.state.intake
+    intake.speech_item = ""
+    intake.speech_open = False
+    intake.heard_speech = intake.heard_silence = False
+    intake.hints = []
+
+
+def clear(ctx: SessionContext) -> None:
+    """Forget all input that no stage has been given, its flags included."""
+    state = ctx.state
+    sound, intake = state.sound, state.intake
+    sound.feed.clear()
+    sound.buffer.clear()
+    sound.retained.clear()
+    ctx.ears.reset()
+    reset_turn(ctx)
+    intake.overlap_speech_ms = 0.0
+    intake.deferred = intake.deferred_response = intake.answer_after = False
+    state.turn_state = "idle"
+
+
+def input_bytes(ctx: SessionContext) -> int:
+    """All sound that is held for this session, under way included."""
+    sound = ctx.state.sound
+    held = len(sound.feed.pcm) + len(sound.buffer.pcm) + len(sound.retained.pcm)
+    return held + sound.flight_bytes + ctx.state.intake.queue_bytes

@@ -1,0 +1,358 @@
+"""The ordered input: commands that must keep their order wait here for a conversion; the others do not. SANS-I/O.
+
+Rule 1. Append, commit, clear, item commands, `response.create` and every update form one queue. It waits only
+        while a long payload is converted elsewhere.
+Rule 2. Cancel, barge-in, close, acknowledgement and heartbeat never wait for it; `input.cancel` and `barge_in`
+        drop from it the input that was sent before them.
+Rule 3. A command is applied once: numbers at or below what was applied are ignored.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import msgspec
+
+from duologue.fence import CommandNo
+from duologue.protocol.duplex import (
+    AckPlayback,
+    AppendAudio,
+    AppendText,
+    BargeIn,
+    CancelInput,
+    CancelResponse,
+    ClearInput,
+    ClearOutput,
+    Commit,
+    CreateItem,
+    CreateResponse,
+    DeleteItem,
+    DuplexCommand,
+    InputCleared,
+    RealtimeProtocolError,
+    RetrieveItem,
+    SessionClose,
+    SessionEventAck,
+    SessionHeartbeat,
+    SessionHeartbeatAck,
+    SessionResume,
+    SessionUpdate,
+    TruncateItem,
+    TurnSignal,
+)
+from duologue.session.core import (
+    appends,
+    cancel,
+    closing,
+    config,
+    input_state,
+    items,
+    playback,
+    turn_signals,
+    turns,
+)
+from duologue.session.core.commands import FromClient, InputRefused, Offloaded
+from duologue.session.core.context import SessionContext
+from duologue.session.core.ears import Conversion, Converted, Ears
+from duologue.session.core.effects import Offload
+from duologue.session.core.engine_session import Applied, Queued
+
+_PREEMPTS = (
+    CancelResponse,
+    CancelInput,
+    BargeIn,
+    ClearOutput,
+    SessionClose,
+    AckPlayback,
+    SessionHeartbeat,
+    SessionEventAck,
+    SessionResume,
+    TurnSignal,
+)
+_INPUT = (AppendAudio, Commit, ClearInput)
+
+
+def from_client(ctx: SessionContext, fact: FromClient) -> None:
+    """Take one command: apply it now, or queue it."""
+    state = ctx.state
+    no, queue = fact.no, state.intake.queue
+    seen = next((q.no for q in reversed(queue) if q.no is not None), state.applied.no)
+    if no <= max(seen, state.applied.no) or no in state.ahead:
+        ctx.stale("command")
+        return
+    state.life.active_at = ctx.now
+    state.outbox.dirty = True
+    command = fact.command
+    if queue and not isinstance(command, _PREEMPTS):
+        _queue(ctx, Queued(no, command, _cost(ctx, command)))
+    elif queue:
+        state.ahead.append(no)
+        _guarded(ctx, command)
+        _drain(ctx)
+    else:
+        before = state.applied
+        state.applied = Applied(no, command.event_id or before.event_id, before.audio_end_ms)
+        if not _begin(ctx, no, command):
+            state.applied = before
+    if not state.intake.queue:
+        _catch_up(ctx)
+
+
+def refused(ctx: SessionContext, fact: InputRefused) -> None:
+    """Tell what the manager turned away, in the order of the input."""
+    refusal = (fact.event_id, fact.code, fact.message, fact.retry_after_ms)
+    if ctx.state.intake.queue:
+        ctx.state.intake.queue.append(Queued(None, None, refusal=refusal))
+    else:
+        _refuse(ctx, refusal)
+
+
+def _refuse(ctx: SessionContext, refusal: tuple[str | None, str, str, int]) -> None:
+    event_id, code, message, retry_after_ms = refusal
+    ctx.error(RealtimeProtocolError(code, message, event_id=event_id, retry_after_ms=retry_after_ms))
+
+
+# -- the queue --------------------------------------------------------------------------------------------
+
+
+def _queue(ctx: SessionContext, queued: Queued) -> None:
+    """Behind what waits; what there is no room for is refused when its turn comes."""
+    intake = ctx.state.intake
+    if input_state.input_bytes(ctx) + queued.cost > ctx.limits.max_pending_input_bytes:
+        event_id = None if queued.command is None else queued.command.event_id
+        text = "pending input exceeds server limit"
+        refusal = (event_id, "input_backpressure", text, appends.RETRY_AFTER_MS)
+        queued = Queued(queued.no, None, refusal=refusal)
+    intake.queue.append(queued)
+    intake.queue_bytes += queued.cost
+
+
+def _cost(ctx: SessionContext, command: DuplexCommand) -> int:
+    if isinstance(command, AppendAudio):
+        source = appends.source_format(ctx, command.format, command.sample_rate_hz)
+        return appends.model_bytes(ctx, len(command.audio), source) + command.video_bytes
+    if isinstance(command, CreateItem):
+        return sum(
+            appends.model_bytes(ctx, len(part.audio), appends.source_format(ctx, part.format, part.sample_rate_hz))
+            for part in command.audio
+        )
+    return 0
+
+
+def _begin(ctx: SessionContext, no: CommandNo | None, command: DuplexCommand) -> bool:
+    """Carry a command out, or send its sound to be converted and wait; true when it is done."""
+    try:
+        work = _conversion(ctx, command)
+    except RealtimeProtocolError as error:
+        ctx.error(error, command.event_id)
+        return True
+    if work is None:
+        _guarded(ctx, command)
+        return True
+    intake = ctx.state.intake
+    intake.tickets += 1
+    intake.offload = intake.tickets
+    if not intake.queue:
+        queued = Queued(no, command, _cost(ctx, command))
+        intake.queue.append(queued)
+        intake.queue_bytes += queued.cost
+    ctx.effects.append(Offload(intake.offload, "convert", msgspec.msgpack.encode(work)))
+    return False
+
+
+def _conversion(ctx: SessionContext, command: DuplexCommand) -> Conversion | None:
+    """The work of a command whose sound is too long to convert here."""
+    if isinstance(command, AppendAudio):
+        source = appends.source_format(ctx, command.format, command.sample_rate_hz)
+        if source.duration_ms(len(command.audio)) <= ctx.limits.inline_audio_ms:
+            return None
+        appends.check(ctx, command, source)
+        ctx.ears.hear(b"", source)
+        return Conversion(ctx.traits.input_rate_hz, ((source, command.audio),), ctx.ears.export())
+    if isinstance(command, CreateItem) and command.audio:
+        payloads = tuple(
+            (appends.source_format(ctx, part.format, part.sample_rate_hz), part.audio) for part in command.audio
+        )
+        if sum(source.duration_ms(len(audio)) for source, audio in payloads) > ctx.limits.inline_audio_ms:
+            appends.make_room(ctx, sum(appends.model_bytes(ctx, len(audio), source) for source, audio in payloads))
+            return Conversion(ctx.traits.input_rate_hz, payloads)
+    return None
+
+
+def offloaded(ctx: SessionContext, fact: Offloaded) -> None:
+    """A conversion came back: its command is carried out, and the queue goes on."""
+    intake = ctx.state.intake
+    if fact.ticket != intake.offload or not intake.queue:
+        ctx.stale("offload")
+        return
+    intake.offload = 0
+    queued = _pop(ctx)
+    command = queued.command
+    try:
+        if fact.error:
+            raise _offload_refusal(fact.error)
+        done = msgspec.msgpack.decode(fact.result, type=Converted)
+        if isinstance(command, AppendAudio):
+            ctx.ears.take_up(done.carry)
+            source = appends.source_format(ctx, command.format, command.sample_rate_hz)
+            appends.take(ctx, command, source, b"".join(done.sounds))
+        elif isinstance(command, CreateItem):
+            items.create(ctx, command, b"".join(done.sounds))
+    except RealtimeProtocolError as error:
+        ctx.error(error, None if command is None else command.event_id)
+    _drain(ctx)
+    if not intake.queue:
+        _catch_up(ctx)
+
+
+def _offload_refusal(error: str) -> RealtimeProtocolError:
+    """The executor had no room, failed, or says what is wrong with the sound."""
+    if error == "offload_full":
+        return RealtimeProtocolError(
+            "input_backpressure", "too much input is being converted", retry_after_ms=appends.RETRY_AFTER_MS
+        )
+    if error.startswith("offload_"):
+        return RealtimeProtocolError("internal_error", "the sound could not be converted")
+    return RealtimeProtocolError("bad_audio", error, param="audio")
+
+
+def _pop(ctx: SessionContext) -> Queued:
+    """The head of the queue, as applied from here on."""
+    state = ctx.state
+    queued = state.intake.queue.pop(0)
+    state.intake.queue_bytes -= queued.cost
+    if queued.no is not None:
+        event_id = None if queued.command is None else queued.command.event_id
+        state.applied = Applied(queued.no, event_id or state.applied.event_id, state.applied.audio_end_ms)
+    return queued
+
+
+def _drain(ctx: SessionContext) -> None:
+    """Carry out what waited, up to the next one that has to be converted elsewhere."""
+    intake = ctx.state.intake
+    while intake.queue and not intake.offload:
+        head = intake.queue[0]
+        if head.refusal is not None:
+            _refuse(ctx, head.refusal)
+            _pop(ctx)
+        elif head.command is not None:
+            cost, head.cost = head.cost, 0
+            intake.queue_bytes -= cost
+            if _begin(ctx, head.no, head.command):
+                if intake.queue and intake.queue[0] is head:
+                    _pop(ctx)
+            else:
+                head.cost = cost
+                intake.queue_bytes += cost
+
+
+def _catch_up(ctx: SessionContext) -> None:
+    """Nothing waits: what was applied before its turn is in order now."""
+    state = ctx.state
+    if state.ahead:
+        last = max(state.ahead)
+        if last > state.applied.no:
+            state.applied = Applied(last, state.applied.event_id, state.applied.audio_end_ms)
+        state.ahead = []
+    if round(state.intake.clock_ms) != state.applied.audio_end_ms:
+        state.applied = Applied(state.applied.no, state.applied.event_id, round(state.intake.clock_ms))
+
+
+def drop_input(ctx: SessionContext) -> None:
+    """`input.cancel` and `barge_in` undo the input that was sent before them."""
+    intake = ctx.state.intake
+    if not intake.queue:
+        return
+    if isinstance(intake.queue[0].command, _INPUT):
+        intake.offload = 0
+    for queued in intake.queue:
+        if isinstance(queued.command, _INPUT):
+            queued.command, queued.refusal = None, None
+            intake.queue_bytes -= queued.cost
+            queued.cost = 0
+    kept = [queued for queued in intake.queue if queued.command is not None or queued.refusal is not None]
+    gone = [queued.no for queued in intake.queue if queued not in kept and queued.no is not None]
+    ctx.state.ahead += gone
+    intake.queue = kept
+
+
+# -- carrying out -----------------------------------------------------------------------------------------
+
+
+def _guarded(ctx: SessionContext, command: DuplexCommand) -> None:
+    """Carry out one command; a refusal is told and changes nothing."""
+    try:
+        carry_out(ctx, command)
+    except RealtimeProtocolError as error:
+        ctx.error(error, command.event_id)
+
+
+def carry_out(ctx: SessionContext, command: DuplexCommand) -> None:
+    match command:
+        case AppendAudio():
+            _append(ctx, command)
+        case AckPlayback():
+            playback.acknowledge(ctx, command)
+        case SessionHeartbeat():
+            ctx.emit(SessionHeartbeatAck(event_id=ctx.event_id(), session_id=ctx.state.session_id))
+        case SessionEventAck():
+            pass  # the gateway trims the journal; here it only keeps the lease
+        case Commit():
+            turns.commit(ctx, command)
+        case ClearInput():
+            input_state.clear(ctx)
+            ctx.emit(InputCleared(event_id=ctx.event_id()))
+        case CancelInput() | BargeIn():
+            if isinstance(command, CancelInput) or ctx.capabilities.supports_barge_in:
+                drop_input(ctx)
+            cancel.stop(ctx, command)
+        case CreateResponse():
+            turns.create_response(ctx, command)
+        case CancelResponse():
+            cancel.cancel_response(ctx, command)
+        case ClearOutput():
+            cancel.clear_output(ctx, command)
+        case CreateItem():
+            items.create(ctx, command, _item_sound(ctx, command))
+        case RetrieveItem():
+            items.retrieve(ctx, command)
+        case DeleteItem():
+            items.delete(ctx, command)
+        case TruncateItem():
+            playback.truncate(ctx, command)
+        case SessionUpdate():
+            config.update(ctx, command)
+        case TurnSignal():
+            turn_signals.signal(ctx, command)
+        case SessionClose():
+            closing.close(ctx, command.reason)
+        case AppendText():
+            ctx.state.turn_state = "user_speaking"
+            raise RealtimeProtocolError(
+                "native_text_append_unsupported", "send text as a conversation item", param="type"
+            )
+        case SessionResume():
+            raise RealtimeProtocolError(
+                "unsupported_session_resume",
+                "a resume must be the first message of a connection",
+                param="type",
+            )
+        case _:
+            assert_never(command)
+
+
+def _append(ctx: SessionContext, command: AppendAudio) -> None:
+    source = appends.source_format(ctx, command.format, command.sample_rate_hz)
+    appends.check(ctx, command, source)
+    pcm = ctx.ears.hear(command.audio, source).tobytes() if command.audio else b""
+    appends.take(ctx, command, source, pcm)
+
+
+def _item_sound(ctx: SessionContext, command: CreateItem) -> bytes:
+    """The sound of an item's audio parts, each a stream of its own."""
+    sounds: list[bytes] = []
+    for part in command.audio:
+        source = appends.source_format(ctx, part.format, part.sample_rate_hz)
+        appends.make_room(ctx, appends.model_bytes(ctx, len(part.audio), source))
+        sounds.append(Ears(source, ctx.traits.input_rate_hz).hear(part.audio, source).tobytes())
+    return b"".join(sounds)

@@ -1,0 +1,75 @@
+"""How a session begins: from the first message's session object, or from a checkpoint. SANS-I/O."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from duologue.model.plugin import DuplexModelPlugin
+from duologue.protocol.duplex import Dialect, RealtimeProtocolError, SessionConfig
+from duologue.protocol.duplex import SessionLimits as GrantedLimits
+from duologue.session.core import config as session_config
+from duologue.session.core import history, stages
+from duologue.session.core.context import SessionContext
+from duologue.session.core.engine_session import DuplexEngineSession
+from duologue.session.core.limits import SessionLimits
+
+
+def open_session(
+    *,
+    session_id: str,
+    seed: bytes,
+    owner: int,
+    dialect: Dialect,
+    model: str,
+    plugin: DuplexModelPlugin[Any],
+    limits: SessionLimits,
+    request: dict[str, Any],
+    opened_unix_s: float,
+    max_sessions: int,
+) -> SessionContext:
+    """The context of a new session; stages are asked for and `session.updated` is its first event.
+
+    Raises RealtimeProtocolError for what it cannot be opened with."""
+    granted = GrantedLimits(
+        idle_timeout_s=limits.idle_ttl_s,
+        max_session_s=limits.max_session_s,
+        disconnect_grace_s=limits.disconnect_grace_s,
+        overflow_policy=limits.overflow_policy,
+    )
+    config = SessionConfig.open(
+        request, dialect=dialect, model=model, auto_default=plugin.traits.native_turns, limits=granted
+    )
+    if plugin.traits.auto_only and not config.auto_response:
+        raise RealtimeProtocolError(
+            "unsupported_nemotron_duplex_mode",
+            "this model serves auto-responding sessions only",
+            param="session.extra_body.auto_response",
+        )
+    plugin.validate(config, None)
+    state = DuplexEngineSession(
+        session_id=session_id,
+        seed=seed,
+        owner=owner,
+        dialect=dialect,
+        config=config,
+        limits=limits,
+        opened_unix_s=opened_unix_s,
+        max_sessions=max_sessions,
+    )
+    ctx = SessionContext(state, plugin, plugin.new_state(config))
+    history.seed_opening_text(ctx)
+    stages.open_stages(ctx)
+    session_config.tell(ctx)
+    return ctx
+
+
+def restore_session(body: bytes, *, plugin: DuplexModelPlugin[Any], owner: int) -> SessionContext:
+    """The context of a session from a snapshot or a checkpoint. Raises msgspec.ValidationError."""
+    state = msgspec.msgpack.decode(body, type=DuplexEngineSession)
+    if owner < state.owner:
+        raise ValueError(f"owner {owner} is older than {state.owner}, which wrote this session")
+    state.owner = owner
+    model = msgspec.msgpack.decode(state.plugin_state, type=plugin.state_type)
+    return SessionContext(state, plugin, model)

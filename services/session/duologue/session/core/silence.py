@@ -1,0 +1,77 @@
+"""Silence continuation: the session keeps a turn of the model alive when the client sends nothing. SANS-I/O.
+
+Rule 1. Only inside an open response, only for models that answer from units, and never while input waits.
+Rule 2. At the pace of the units: the first one a period after the last real unit (and after the gap that the
+        client's own appends leave), then one each period; what is later than a period restarts the pace.
+Rule 3. At most the model's limit of them for one response, and few in the pipeline at once.
+"""
+
+from __future__ import annotations
+
+from duologue.session.core import responses, stages
+from duologue.session.core.context import SessionContext
+from duologue.session.core.engine_session import OpenResponse, Segment
+
+
+def expect(ctx: SessionContext) -> None:
+    """Set, keep or drop the time of the next silent unit."""
+    response = ctx.response
+    if response is None or ctx.plans:
+        return
+    if stages.real_input_waits(ctx):
+        response.next_silence_at = -1.0
+        response.continuations = 0
+    elif response.next_silence_at < 0:
+        response.next_silence_at = max(_first(ctx), ctx.now)
+
+
+def _first(ctx: SessionContext) -> float:
+    state = ctx.state
+    gap_ms = state.intake.append_ms if ctx.auto else 0.0
+    if not state.locked:
+        return ctx.now
+    return state.last_submit_at + (ctx.traits.unit_ms + gap_ms) / 1000
+
+
+def heard_input(ctx: SessionContext) -> None:
+    """Real input resets the chain."""
+    if ctx.response is not None:
+        ctx.response.next_silence_at = -1.0
+        ctx.response.continuations = 0
+
+
+def due(ctx: SessionContext) -> OpenResponse | None:
+    """The response that is owed a silent unit now. May end it, when the limit is reached."""
+    response = ctx.response
+    if response is None or response.next_silence_at < 0 or ctx.now < response.next_silence_at:
+        return None
+    return response
+
+
+def limit(ctx: SessionContext) -> int:
+    return ctx.traits.continuation_auto if ctx.auto else ctx.traits.continuation_turn
+
+
+def feed(ctx: SessionContext, response: OpenResponse) -> bool:
+    """Submit one silent unit; false when the limit was reached and the response has been ended."""
+    state = ctx.state
+    if response.continuations >= limit(ctx):
+        responses.listened(ctx, "continuation_limit", response)
+        responses.complete(ctx, response, None)
+        return False
+    if not state.ready or state.aborting.units or state.sound.in_window >= stages.MAX_SILENCE_IN_FLIGHT:
+        response.next_silence_at = -1.0
+        return True
+    response.continuations += 1
+    last = ctx.auto and response.continuations >= limit(ctx)
+    sound = state.sound.feed
+    rest = ctx.unit_bytes - len(sound.pcm)
+    if sound.segments:
+        sound.push(bytes(rest), Segment(rest, state.intake.clock_ms, sound.segments[-1].is_speech, last))
+        stages.pump(ctx)
+    else:
+        stages.submit_unit(ctx, ctx.silence, start_ms=state.intake.clock_ms, force_listen=last, continuation=True)
+    period = ctx.traits.unit_ms / 1000
+    late = ctx.now - response.next_silence_at > period
+    response.next_silence_at = (ctx.now if late else response.next_silence_at) + period
+    return True

@@ -1,0 +1,312 @@
+"""The session's side of its stage workers: units out, relays between stages, units back. SANS-I/O.
+
+Rule 1. What leaves carries the current `StageFence`; what comes back was compared with it once, at the door.
+Rule 2. A unit is over when every stage that was given it has said `last`. Only units of input take a place
+        in the window of `max_in_flight`; the rest of the input waits in `sound.feed`.
+Rule 3. After an abort nothing is submitted until the workers have told which units they had consumed: a
+        consumed unit is never submitted again, a dropped one goes back to the head of the input.
+"""
+
+from __future__ import annotations
+
+from duologue.fence import StageFence
+from duologue.model.plugin import AppendPlan, InputUnit
+from duologue.session.core.commands import StageOutput, UnitsAborted
+from duologue.session.core.context import SessionContext
+from duologue.session.core.effects import Abort, OpenStages, Submit
+from duologue.session.core.engine_session import Flight, Segment, SoundBuffer
+
+MAX_SILENCE_IN_FLIGHT = 4
+
+
+def open_stages(ctx: SessionContext) -> None:
+    """Ask for workers under the current binding."""
+    state = ctx.state
+    state.ready = False
+    configs = ctx.plugin.stage_configs(state.config, ctx.model)
+    ctx.effects.append(OpenStages(state.fence, tuple(configs)))
+
+
+# -- out --------------------------------------------------------------------------------------------------
+
+
+def pump(ctx: SessionContext) -> None:
+    """Submit as much of the waiting input as the window takes."""
+    state = ctx.state
+    sound = state.sound
+    if not state.ready or state.aborting.units or state.life.closing:
+        return
+    while len(sound.feed.pcm) >= ctx.unit_bytes and sound.in_window < ctx.traits.max_in_flight:
+        _submit_next(ctx, sound.feed)
+
+
+def _submit_next(ctx: SessionContext, feed: SoundBuffer, continuation: bool = False) -> None:
+    pcm, told = cut(feed, ctx.unit_bytes, ctx.traits.input_rate_hz)
+    submit_unit(
+        ctx,
+        pcm,
+        start_ms=told.start_ms,
+        is_speech=told.is_speech,
+        force_listen=told.force_listen,
+        final=told.final,
+        video_frames=told.video_frames,
+        continuation=continuation,
+    )
+
+
+def cut(feed: SoundBuffer, size: int, rate_hz: int) -> tuple[bytes, Segment]:
+    """Take one unit off a buffer: its samples, and what the segments it spans say of it."""
+    pcm = bytes(feed.pcm[:size])
+    del feed.pcm[:size]
+    told = Segment(size, feed.segments[0].start_ms)
+    while size:
+        segment = feed.segments[0]
+        take = min(size, segment.size)
+        told.is_speech |= segment.is_speech
+        told.force_listen |= segment.force_listen
+        told.video_frames += segment.video_frames
+        segment.video_frames = ()
+        segment.size -= take
+        segment.start_ms += take / 4 / rate_hz * 1000
+        size -= take
+        if not segment.size:
+            told.final |= segment.final
+            feed.segments.pop(0)
+    return pcm, told
+
+
+def pad(feed: SoundBuffer, size: int) -> None:
+    """Fill the last unit of a buffer with silence."""
+    rest = -len(feed.pcm) % size
+    if rest:
+        feed.pcm += bytes(rest)
+        feed.segments[-1].size += rest
+
+
+def submit_unit(
+    ctx: SessionContext,
+    pcm: bytes,
+    *,
+    start_ms: float,
+    is_speech: bool | None = False,
+    force_listen: bool = False,
+    final: bool = False,
+    video_frames: tuple[bytes, ...] = (),
+    continuation: bool = False,
+) -> None:
+    state = ctx.state
+    unit = InputUnit(
+        pcm=pcm,
+        turn_id=state.turn_id,
+        epoch=state.epoch,
+        start_ms=round(start_ms),
+        auto=state.config.auto_response,
+        final=final,
+        continuation=continuation,
+        force_listen=force_listen,
+        is_speech=is_speech,
+        response_open=state.response is not None,
+        video_frames=video_frames,
+    )
+    plan = ctx.plugin.plan_unit(ctx.model, unit)
+    state.locked = True
+    state.last_submit_at = ctx.now
+    _launch(
+        ctx,
+        plan,
+        Flight(
+            state.turn_id,
+            plan.head,
+            plan.frames,
+            plan.stage,
+            pcm,
+            start_ms,
+            bool(is_speech),
+            force_listen,
+            final,
+            video_frames,
+            continuation,
+        ),
+    )
+
+
+def submit_plan(ctx: SessionContext, plan: AppendPlan) -> None:
+    """Submit what the plugin made from the conversation, ahead of others' later units."""
+    ctx.urgent = True
+    _launch(ctx, plan, Flight(ctx.state.turn_id, plan.head, plan.frames, plan.stage, is_input=False))
+    ctx.state.last_submit_at = ctx.now
+
+
+def _launch(ctx: SessionContext, plan: AppendPlan, flight: Flight) -> None:
+    state = ctx.state
+    number = state.next_unit
+    state.next_unit += 1
+    sound = state.sound
+    sound.flights[number] = flight
+    sound.flight_bytes += len(flight.pcm)
+    sound.in_window += flight.is_input
+    if state.ready:
+        _send(ctx, number, flight)
+
+
+def _send(ctx: SessionContext, number: int, flight: Flight) -> None:
+    urgent, ctx.urgent = ctx.urgent, False
+    fence = ctx.state.fence
+    ctx.effects.append(
+        Submit(fence, flight.stage, number, flight.turn_id, flight.head, flight.frames, flight.attempt, urgent)
+    )
+
+
+# -- back -------------------------------------------------------------------------------------------------
+
+
+def relay(ctx: SessionContext, out: StageOutput) -> None:
+    """Hand what one stage made to the next; the session never looks inside."""
+    flight = ctx.state.sound.flights.get(out.unit)
+    if flight is not None:
+        flight.places += 1
+        flight.relayed = True
+    attempt = 0 if flight is None else flight.attempt
+    ctx.effects.append(Submit(ctx.state.fence, out.to_stage, out.unit, out.turn_id, out.head, out.frames, attempt))
+
+
+def landed(ctx: SessionContext, out: StageOutput) -> None:
+    """One stage is through with a unit."""
+    flight = ctx.state.sound.flights.get(out.unit)
+    if flight is None:
+        return
+    flight.relayed = True
+    flight.places -= 1
+    if flight.places <= 0:
+        forget(ctx, out.unit)
+
+
+def forget(ctx: SessionContext, unit: int) -> Flight | None:
+    """Take a unit out of the books."""
+    sound = ctx.state.sound
+    flight = sound.flights.pop(unit, None)
+    if flight is not None:
+        sound.flight_bytes -= len(flight.pcm)
+        sound.in_window -= flight.is_input
+    return flight
+
+
+def real_input_waits(ctx: SessionContext) -> bool:
+    """Input of the user is on its way, so no silence is needed."""
+    sound = ctx.state.sound
+    if len(sound.feed.pcm) >= ctx.unit_bytes:
+        return True
+    return any(flight.is_input and not flight.continuation for flight in sound.flights.values())
+
+
+# -- abort ------------------------------------------------------------------------------------------------
+
+
+def advance_epoch(ctx: SessionContext) -> None:
+    """epoch + 1: everything under way is void. An auto session takes back what no stage has consumed; a
+    turn-based one drops the turn that was being answered."""
+    state = ctx.state
+    state.epoch += 1
+    if state.ready:
+        ctx.effects.append(Abort(state.fence))
+    ctx.plugin.on_cancel(ctx.model, state.epoch)
+    waiting: list[int] = []
+    for number, flight in list(state.sound.flights.items()):
+        if number in state.aborting.units or number in state.aborting.dropped:
+            continue
+        if ctx.auto and flight.is_input and not flight.relayed and not flight.continuation:
+            waiting.append(number)
+        else:
+            forget(ctx, number)
+    state.aborting.units += waiting
+    state.aborting.since = ctx.now
+    if not ctx.auto:
+        state.sound.feed.clear()
+        state.intake.awaiting.clear()
+    state.intake.answer_due = False
+    if not state.ready:
+        settle_abort(ctx, dropped=True)
+
+
+def aborted(ctx: SessionContext, fact: UnitsAborted) -> None:
+    """A worker's account of an abort. Not fenced by epoch: what it says of a unit stays true."""
+    pending = ctx.state.aborting
+    for number in fact.consumed:
+        if number in pending.units:
+            pending.units.remove(number)
+            forget(ctx, number)
+    for number in fact.dropped:
+        if number in pending.units:
+            pending.units.remove(number)
+            pending.dropped.append(number)
+    if not pending.units:
+        settle_abort(ctx, dropped=False)
+
+
+def consumed_after_all(ctx: SessionContext, unit: int) -> None:
+    """An output of before the abort: void, but it tells that its unit was consumed."""
+    pending = ctx.state.aborting
+    if unit in pending.units:
+        pending.units.remove(unit)
+        forget(ctx, unit)
+        if not pending.units:
+            settle_abort(ctx, dropped=False)
+
+
+def settle_abort(ctx: SessionContext, *, dropped: bool) -> None:
+    """Put back what was dropped, in order; what nobody accounted for counts as `dropped` says."""
+    state = ctx.state
+    pending = state.aborting
+    back = sorted(pending.dropped + pending.units) if dropped else sorted(pending.dropped)
+    for number in pending.units if not dropped else ():
+        forget(ctx, number)
+    pending.units, pending.dropped, pending.since = [], [], -1.0
+    if back:
+        head = SoundBuffer()
+        for number in back:
+            flight = forget(ctx, number)
+            if flight is not None:
+                segment = Segment(len(flight.pcm), flight.start_ms, flight.is_speech, flight.force_listen)
+                segment.final, segment.video_frames = flight.final, flight.video_frames
+                head.push(flight.pcm, segment)
+        head.join(state.sound.feed)
+        state.sound.feed = head
+    pump(ctx)
+
+
+# -- a new binding ----------------------------------------------------------------------------------------
+
+
+def rebind(ctx: SessionContext) -> None:
+    """The workers are gone: bind again. Units of input that were under way are tried again, in order."""
+    state = ctx.state
+    state.binding += 1
+    for number, flight in list(state.sound.flights.items()):
+        if number in state.aborting.units:
+            continue
+        if not ctx.auto or not flight.is_input or flight.continuation:
+            forget(ctx, number)
+            continue
+        flight.attempt += 1
+        flight.deaths += 1
+        flight.places, flight.relayed = 1, False
+    settle_abort(ctx, dropped=True)
+    open_stages(ctx)
+
+
+def poisonous(ctx: SessionContext) -> bool:
+    """A unit has been under way at too many deaths: it may be what kills the workers."""
+    return any(flight.deaths >= ctx.limits.max_stage_deaths for flight in ctx.state.sound.flights.values())
+
+
+def bound(ctx: SessionContext, opened: StageFence) -> None:
+    """The stages are open: submit what waits, units that are tried again first. An abort that came meanwhile
+    is told them now: they know only the epoch that they were opened under."""
+    state = ctx.state
+    if opened.epoch < state.epoch:
+        ctx.effects.append(Abort(state.fence))
+    state.ready = state.was_ready = True
+    for number, flight in state.sound.flights.items():
+        if number not in state.aborting.units:
+            _send(ctx, number, flight)
+    pump(ctx)

@@ -1,0 +1,248 @@
+"""DuplexSessionManager: every session of a shard, from its admission to its release.
+
+Rule 1. Input is refused before the mailbox: what a session may not buffer is never queued, and the client
+        hears of it in its place in the order.
+Rule 2. A session takes one slot and gives it back, whatever its ending.
+Rule 3. What a gateway says of a session that is not here is answered by `OwnerChanged`: ask the store.
+Rule 4. Nothing of one session's trouble reaches another; the store is never waited for on the way of a unit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from duologue.bus.link import Link
+from duologue.bus.messages import (
+    AnyMessage,
+    Attach,
+    ClientInput,
+    Delivered,
+    Detach,
+    OpenSession,
+    OwnerChanged,
+    WantCovered,
+)
+from duologue.fence import Owner
+from duologue.protocol.duplex import AppendAudio, Commit, decode_command
+from duologue.protocol.realtime.errors import RealtimeProtocolError
+from duologue.session.admission import Admission
+from duologue.session.core import commands as facts
+from duologue.session.core.limits import SessionLimits
+from duologue.session.opening import Opened, Opener, Opening
+from duologue.session.refusals import refused
+from duologue.session.resident import Resident
+from duologue.session.surroundings import Surroundings
+
+_log = logging.getLogger("duologue.session")
+
+RETRY_INPUT_MS = 500
+"""Told with `input_backpressure`: a unit or two are consumed in that time."""
+
+
+class DuplexSessionManager:
+    """See the module. Its `on_...` methods are called from the bus, in the loop's thread."""
+
+    def __init__(
+        self,
+        *,
+        admission: Admission,
+        opener: Opener,
+        around: Surroundings,
+        limits: SessionLimits,
+    ) -> None:
+        self.admission = admission
+        self.rejects: dict[str, int] = {"bytes": 0, "turns": 0}
+        """Client commands refused before the mailbox, by what was full."""
+        self.ended: dict[str, int] = {}
+        """Sessions that are over, by reason."""
+        self.late = 0
+        """Messages for sessions that are not here, or of a void attachment."""
+        self._opener = opener
+        self._around = around
+        self._limits = limits
+        self._opening: dict[str, Opening] = {}
+        self._residents: dict[str, Resident] = {}
+        self._moved = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._residents)
+
+    @property
+    def residents(self) -> Sequence[Resident]:
+        return tuple(self._residents.values())
+
+    @property
+    def opening(self) -> int:
+        return len(self._opening)
+
+    # -- open ------------------------------------------------------------------------------------------
+
+    def on_open(self, link: Link, message: OpenSession, frames: Sequence[bytes]) -> None:
+        session_id = message.session_id
+        try:
+            if session_id in self._opening or session_id in self._residents:
+                raise RealtimeProtocolError("session_exists", "the session is open already")
+            opening = self._opener.examine(link, message, frames[0] if frames else b"")
+            self.admission.take(session_id, opening.pipeline.name)
+        except RealtimeProtocolError as error:
+            link.send(*refused(session_id, error, message.dialect))
+            return
+        self._opening[session_id] = opening
+        self._opener.start(opening, self._opened, self._not_opened)
+
+    def _opened(self, opened: Opened) -> None:
+        """The record is ours and the machine is made: from here on the session runs."""
+        opening = opened.opening
+        session_id = opening.session_id
+        del self._opening[session_id]
+        resident = Resident(opened, self._around, self._over)
+        self._residents[session_id] = resident
+        resident.start(opened)
+        if opening.abandoned:
+            resident.attachment.gateway_lost(opening.link)
+        for message, frames in opening.early:
+            self.on_input(opening.link, message, frames)
+
+    def _not_opened(self, opening: Opening, error: RealtimeProtocolError) -> None:
+        del self._opening[opening.session_id]
+        self._moved.set()
+        self.admission.give_back(opening.session_id)
+        self.admission.count_refusal(error.code)
+        if not opening.abandoned:
+            opening.link.send(*refused(opening.session_id, error, opening.dialect))
+
+    # -- input -----------------------------------------------------------------------------------------
+
+    def on_input(self, link: Link, message: ClientInput, frames: Sequence[bytes]) -> None:
+        resident = self._residents.get(message.session_id)
+        if resident is None:
+            opening = self._opening.get(message.session_id)
+            if opening is None or not opening.keep(message, frames):
+                self._stranger(link, message.session_id)
+            return
+        attachment = resident.attachment
+        if not attachment.current(message.no):
+            self.late += 1
+            return
+        attachment.acknowledged = True
+        try:
+            command = decode_command(message.command)
+        except msgspec.DecodeError as error:
+            # The hello agreed on a version, so this is a fault of ours, not of the client.
+            _log.error("session %s: a command that cannot be read: %s", message.session_id, error)
+            link.drop("corrupt")
+            return
+        if frames:
+            command = command.attach(frames)
+        fact = facts.FromClient(message.no, command)
+        admitted = self._admitted(resident, fact) if isinstance(command, AppendAudio | Commit) else fact
+        resident.runner.post(admitted)
+
+    def _admitted(self, resident: Resident, fact: facts.FromClient) -> facts.SessionCommand:
+        """The command, or its refusal in its place."""
+        machine = resident.runner.machine
+        command = fact.command
+        if isinstance(command, Commit):
+            if machine.queued_commits < self._limits.max_pending_turns:
+                return fact
+            self.rejects["turns"] += 1
+            why = "too many pending input turns"
+        else:
+            cost = machine.input_cost(command)
+            if machine.pending_input_bytes + cost <= self._limits.max_pending_input_bytes:
+                return fact
+            self.rejects["bytes"] += 1
+            why = "too many pending input bytes"
+        return facts.InputRefused(command.event_id, "input_backpressure", why, RETRY_INPUT_MS)
+
+    def _stranger(self, link: Link, session_id: str) -> None:
+        self.late += 1
+        link.send(OwnerChanged(session_id, Owner()))
+
+    # -- attachment ------------------------------------------------------------------------------------
+
+    def on_attach(self, link: Link, message: Attach) -> None:
+        resident = self._residents.get(message.session_id)
+        if resident is not None:
+            resident.attachment.attach(link, message)
+            return
+        error = RealtimeProtocolError("session_resume_expired", "the session has ended")
+        link.send(*refused(message.session_id, error, "duplex"))
+
+    def on_detach(self, link: Link, message: Detach) -> None:
+        resident = self._residents.get(message.session_id)
+        if resident is not None:
+            resident.attachment.detach(message.generation, clean=message.clean)
+        elif (opening := self._opening.get(message.session_id)) is not None:
+            opening.abandoned = True
+
+    def on_delivered(self, link: Link, message: Delivered) -> None:
+        resident = self._residents.get(message.session_id)
+        if resident is not None:
+            resident.attachment.delivered(message)
+
+    def on_want_covered(self, link: Link, message: WantCovered) -> None:
+        resident = self._residents.get(message.session_id)
+        if resident is not None:
+            resident.runner.post(facts.CheckpointWanted())
+
+    def on_message(self, link: Link, message: AnyMessage, frames: Sequence[bytes]) -> bool:
+        """One message of a gateway. False: it is none of those."""
+        match message:
+            case ClientInput():
+                self.on_input(link, message, frames)
+            case Delivered():
+                self.on_delivered(link, message)
+            case OpenSession():
+                self.on_open(link, message, frames)
+            case Attach():
+                self.on_attach(link, message)
+            case Detach():
+                self.on_detach(link, message)
+            case WantCovered():
+                self.on_want_covered(link, message)
+            case _:
+                return False
+        return True
+
+    def on_credit(self, link: Link) -> None:
+        for resident in self._residents.values():
+            attachment = resident.attachment
+            if attachment.link is link and attachment.wants_credit:
+                attachment.on_credit()
+
+    def gateway_lost(self, link: Link) -> None:
+        for opening in self._opening.values():
+            if opening.link is link:
+                opening.abandoned = True
+        for resident in self.residents:
+            resident.attachment.gateway_lost(link)
+
+    # -- the end ---------------------------------------------------------------------------------------
+
+    def _over(self, resident: Resident, reason: str) -> None:
+        """Nothing of the session is left to do here."""
+        if self._residents.get(resident.session_id) is resident:
+            del self._residents[resident.session_id]
+            self.admission.give_back(resident.session_id)
+            self.ended[reason] = self.ended.get(reason, 0) + 1
+            _log.info("session %s ended: %s", resident.session_id, reason)
+            self._moved.set()
+
+    async def empty(self) -> None:
+        """Until no session is here and none is being opened."""
+        while self._residents or self._opening:
+            self._moved.clear()
+            await self._moved.wait()
+
+    def close_all(self, reason: str, close_code: int) -> None:
+        """Tell every client, then end: for the end of the process. What is being opened ends as it opens."""
+        self.admission.accepting = False
+        for opening in self._opening.values():
+            opening.abandoned = True
+        for resident in self.residents:
+            resident.runner.post(facts.CloseRequested(reason, close_code))

@@ -1,0 +1,113 @@
+"""The shard's metrics: counted as plain integers where things happen, told to the registry at each scrape.
+
+Rule 1. Nothing here runs on the way of a unit.
+Rule 2. Label children are made once, when the label is first seen; labels are reasons and pipelines only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter as Tally
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import Counter
+
+from duologue.runtime import metrics
+from duologue.runtime.metric_registry import render
+
+if TYPE_CHECKING:
+    from duologue.session.shard import Shard
+
+PROCESSES: Final = ("session", "bus", "store", "process")
+
+
+class Total:
+    """A prometheus counter that follows one of ours."""
+
+    __slots__ = ("_child", "_told")
+
+    def __init__(self, child: Counter) -> None:
+        self._child = child
+        self._told = 0.0
+
+    def follow(self, value: float) -> None:
+        if value > self._told:
+            self._child.inc(value - self._told)
+            self._told = value
+
+
+class Totals:
+    """The same for a tally by one label."""
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self._children: dict[str, Total] = {}
+
+    def follow(self, tally: Mapping[str, int]) -> None:
+        for label, value in tally.items():
+            child = self._children.get(label)
+            if child is None:
+                child = self._children[label] = Total(self._counter.labels(label))
+            child.follow(value)
+
+
+class Meters:
+    """Reads one shard. Used from the loop's thread."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._refused = Totals(metrics.SESSION_REFUSED)
+        self._ended = Totals(metrics.SESSION_ENDED)
+        self._stale = Totals(metrics.SESSION_STALE)
+        self._rejected = Total(metrics.SESSION_INPUT_REJECTED)
+        self._shed = Total(metrics.SESSION_MAILBOX_FULL)
+        self._owner_lost = Total(metrics.SESSION_OWNER_LOST)
+        self._waits = Total(metrics.SESSION_CREDIT_WAITS)
+        self._live = {
+            (state, pipeline.name): metrics.SESSION_LIVE.labels(state, pipeline.name)
+            for pipeline in shard.pipelines
+            for state in ("attached", "detached", "closing")
+        }
+        metrics.PROCESS_UP_SINCE.set(time.time())
+        metrics.PROCESS_INFO.labels("shard", shard.options.id, shard.incarnation).set(1)
+
+    def render(self) -> bytes:
+        """The text exposition of this process, as of now."""
+        self._sessions()
+        self._counts()
+        return render(PROCESSES)
+
+    def _sessions(self) -> None:
+        live: Tally[tuple[str, str]] = Tally()
+        pending_input = events = size = 0
+        for resident in self._shard.manager.residents:
+            runner = resident.runner
+            state = "attached" if resident.attachment.attached else "detached"
+            live["closing" if runner.closing else state, resident.pipeline] += 1
+            pending_input += runner.machine.pending_input_bytes
+            events += runner.output.pending
+            size += runner.output.pending_bytes
+        for key, child in self._live.items():
+            child.set(live[key])
+        metrics.SESSION_INPUT_PENDING.set(pending_input)
+        metrics.SESSION_OUTPUT_EVENTS.set(events)
+        metrics.SESSION_OUTPUT_BYTES.set(size)
+
+    def _counts(self) -> None:
+        shard = self._shard
+        admission, tallies = shard.admission, shard.tallies
+        metrics.SESSION_ACCEPTING.set(admission.accepting)
+        metrics.SESSION_HEADROOM.set(admission.headroom)
+        self._refused.follow(admission.refused)
+        self._ended.follow(shard.manager.ended)
+        self._owner_lost.follow(shard.manager.ended.get("owner_changed", 0))
+        self._rejected.follow(sum(shard.manager.rejects.values()))
+        self._shed.follow(tallies.shed)
+        self._waits.follow(tallies.credit_waits)
+        stale = Tally(tallies.stale)
+        stale["late"] += shard.manager.late + shard.hub.late
+        for resident in shard.manager.residents:
+            stale.update(resident.runner.machine.stale)
+        self._stale.follow(stale)
+        metrics.STORE_BREAKER.set(shard.detacher.breaker.open)

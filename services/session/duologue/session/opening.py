@@ -1,0 +1,224 @@
+"""How a session comes to be here: examined, owned in the store, its machine made.
+
+Rule 1. What can be refused is refused before the store knows of the session: a client whose first update was
+        wrong may try again under the same id. The machine is pure, so opening it once more to ask is free of
+        consequences.
+Rule 2. A store that does not answer is asked again with the same attempt, for `OPEN_DEADLINE_S`; then the
+        open is refused and whatever the store may have done is released.
+Rule 3. An opening belongs to its gateway: if that is lost meanwhile, the session is closed as it opens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from duologue.bus.link import Link
+from duologue.bus.messages import ClientInput, OpenSession
+from duologue.fence import Owner
+from duologue.model.plugin import DuplexModelPlugin
+from duologue.protocol.realtime.dialect import Dialect
+from duologue.protocol.realtime.errors import RealtimeProtocolError
+from duologue.session.core.effects import SessionEffect
+from duologue.session.core.limits import SessionLimits
+from duologue.session.pipelines import Pipelines, ServedPipeline
+from duologue.session.port import SessionMachine
+from duologue.session.refusals import exhausted, store_away
+from duologue.session.surroundings import Surroundings
+from duologue.store.ports import Owned, Refused, SessionRecord, StoreUnavailable
+
+OPEN_DEADLINE_S: Final = 5.0
+MAX_EARLY: Final = 64
+"""Commands that may come for a session that is still being opened."""
+_RETRY_S: Final = 0.1
+
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+
+
+class OpenMachine(Protocol):
+    """`DuplexSessionMachine.open`. Raises RealtimeProtocolError."""
+
+    def __call__(
+        self,
+        *,
+        session_id: str,
+        seed: bytes,
+        owner: int,
+        dialect: Dialect,
+        model: str,
+        plugin: DuplexModelPlugin[Any],
+        limits: SessionLimits,
+        request: dict[str, Any],
+        update_event_id: str | None,
+        announced: bool,
+        opened_unix_s: float,
+        max_sessions: int,
+    ) -> tuple[SessionMachine, list[SessionEffect]]: ...
+
+
+class StoredExtra(msgspec.Struct, frozen=True):
+    """`SessionRecord.extra`: what whoever resumes or adopts the session must know."""
+
+    pipeline: str
+
+
+class Opening:
+    """One session on its way. `abandoned`: its gateway is gone, or its client is."""
+
+    def __init__(self, link: Link, message: OpenSession, request: dict[str, Any], pipeline: ServedPipeline) -> None:
+        self.link = link
+        self.message = message
+        self.session_id = message.session_id
+        self.dialect = message.dialect
+        self.request = request
+        self.pipeline = pipeline
+        self.attempt = secrets.token_hex(8)
+        self.seed = secrets.token_bytes(16)
+        self.opened_unix_s = time.time()
+        self.abandoned = False
+        self.early: list[tuple[ClientInput, Sequence[bytes]]] = []
+
+    def keep(self, message: ClientInput, frames: Sequence[bytes]) -> bool:
+        """A command that came early. False: there are too many."""
+        if len(self.early) >= MAX_EARLY:
+            return False
+        self.early.append((message, frames))
+        return True
+
+    def described(self, owner: int) -> dict[str, Any]:
+        """How the machine was opened, for a recording."""
+        return {
+            "session_id": self.session_id,
+            "seed": self.seed.hex(),
+            "owner": owner,
+            "dialect": self.dialect,
+            "model": self.pipeline.name,
+            "request": self.request,
+            "update_event_id": self.message.update_event_id,
+            "announced": self.message.announced,
+            "opened_unix_s": self.opened_unix_s,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The record is this shard's, and the machine is made; nothing of it has been performed."""
+
+    opening: Opening
+    owner: Owner
+    machine: SessionMachine
+    effects: list[SessionEffect]
+
+
+class Opener:
+    """Opens sessions one by one, several at a time."""
+
+    def __init__(
+        self,
+        *,
+        incarnation: str,
+        pipelines: Pipelines,
+        open_machine: OpenMachine,
+        limits: SessionLimits,
+        surroundings: Surroundings,
+        deadline_s: float = OPEN_DEADLINE_S,
+    ) -> None:
+        self.surroundings = surroundings
+        self._incarnation = incarnation
+        self._pipelines = pipelines
+        self._open_machine = open_machine
+        self._limits = limits
+        self._deadline_s = deadline_s
+
+    def examine(self, link: Link, message: OpenSession, body: bytes) -> Opening:
+        """The opening, or RealtimeProtocolError: nothing has happened yet."""
+        try:
+            request = _decoder.decode(body) if body else {}
+        except msgspec.DecodeError as error:
+            raise RealtimeProtocolError("invalid_session_config", str(error), param="session") from None
+        if not isinstance(request, dict):
+            raise RealtimeProtocolError("invalid_session_config", "session must be an object", param="session")
+        pipeline = self._pipelines.find(request.get("model"))
+        opening = Opening(link, message, request, pipeline)
+        self._make(opening, owner=0)
+        workers = self.surroundings.hub.workers
+        if missing := workers.missing(pipeline.spec):
+            raise exhausted(f"no stage worker for {', '.join(missing)}")
+        if workers.choose(pipeline.spec) is None:
+            raise exhausted("no free slot in the stage workers")
+        return opening
+
+    def _make(self, opening: Opening, owner: int) -> tuple[SessionMachine, list[SessionEffect]]:
+        message = opening.message
+        return self._open_machine(
+            session_id=message.session_id,
+            seed=opening.seed,
+            owner=owner,
+            dialect=Dialect(message.dialect),
+            model=opening.pipeline.name,
+            plugin=opening.pipeline.plugin,
+            limits=self._limits,
+            request=opening.request,
+            update_event_id=message.update_event_id,
+            announced=message.announced,
+            opened_unix_s=opening.opened_unix_s,
+            max_sessions=opening.pipeline.spec.max_sessions,
+        )
+
+    def start(
+        self,
+        opening: Opening,
+        opened: Callable[[Opened], None],
+        failed: Callable[[Opening, RealtimeProtocolError], None],
+    ) -> None:
+        """One of the two is called, from the loop, never from inside."""
+        work = self._open(opening, opened, failed)
+        self.surroundings.background.start(work, f"open of {opening.session_id}")
+
+    async def _open(
+        self,
+        opening: Opening,
+        opened: Callable[[Opened], None],
+        failed: Callable[[Opening, RealtimeProtocolError], None],
+    ) -> None:
+        try:
+            owned = await self._own(opening)
+            if isinstance(owned, Refused):
+                raise RealtimeProtocolError("session_exists", "the session id is in use")
+        except RealtimeProtocolError as error:
+            return failed(opening, error)
+        except StoreUnavailable:
+            return failed(opening, store_away())
+        try:
+            machine, effects = self._make(opening, owned.owner.number)
+        except RealtimeProtocolError as error:
+            self.surroundings.cleanup.release(opening.session_id, owned.owner)
+            return failed(opening, error)
+        return opened(Opened(opening, owned.owner, machine, effects))
+
+    async def _own(self, opening: Opening) -> Owned | Refused:
+        message = opening.message
+        record = SessionRecord(
+            principal=message.principal,
+            dialect=message.dialect,
+            token_digest=message.token_digest,
+            gateway=message.gateway,
+            extra=msgspec.msgpack.encode(StoredExtra(opening.pipeline.name)),
+        )
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._deadline_s
+        while True:
+            try:
+                return await self.surroundings.store.own(
+                    opening.session_id, incarnation=self._incarnation, create=record, attempt=opening.attempt
+                )
+            except StoreUnavailable:
+                if loop.time() >= until or opening.abandoned:
+                    raise
+                await asyncio.sleep(_RETRY_S)

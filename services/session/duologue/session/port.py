@@ -1,0 +1,84 @@
+"""What the shell asks of a session core: `DuplexSessionMachine` from outside, so that tests may drive a fake.
+
+Rule 1. Everything here is synchronous and total: a machine never raises for what a client or a worker did.
+Rule 2. The shell reads these attributes between two calls of `handle`, never during one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from duologue.fence import CommandNo
+from duologue.protocol.duplex import DuplexCommand
+from duologue.session.core.commands import SessionCommand
+from duologue.session.core.effects import SessionEffect
+
+
+class SessionMachine(Protocol):
+    """One session. Times are session time, seconds from 0 at open."""
+
+    def handle(self, command: SessionCommand, now: float) -> Sequence[SessionEffect]:
+        """One fact in, what it wants done out, to be performed in order."""
+        ...
+
+    def next_deadline(self) -> float | None:
+        """Session time at which it wants a `Tick`, or None."""
+        ...
+
+    def session_object(self) -> bytes:
+        """The session as its client's dialect shows it, JSON."""
+        ...
+
+    def items_for_gap(self) -> bytes:
+        """The conversation (id, role, text) for a client that came back past a hole, JSON array."""
+        ...
+
+    def input_cost(self, command: DuplexCommand) -> int:
+        """Bytes that this command would add to `pending_input_bytes`; 0 for one that buffers nothing."""
+        ...
+
+    @property
+    def pending_input_bytes(self) -> int:
+        """Input taken and not yet consumed by a stage."""
+        ...
+
+    @property
+    def queued_commits(self) -> int:
+        """Commits that wait for their turn in the ordered input."""
+        ...
+
+    @property
+    def applied(self) -> CommandNo:
+        """The newest client command that was applied."""
+        ...
+
+    @property
+    def covered(self) -> CommandNo:
+        """The newest client command that is in a confirmed checkpoint."""
+        ...
+
+    @property
+    def last_client_event_id(self) -> str | None:
+        """As covered."""
+        ...
+
+    @property
+    def input_audio_end_ms(self) -> int:
+        """As covered."""
+        ...
+
+    @property
+    def stale(self) -> Mapping[str, int]:
+        """How much came too late to mean anything, by kind."""
+        ...
+
+    @property
+    def story(self) -> Sequence[tuple[float, str, Sequence[str]]]:
+        """The last facts with the effects they had, without content: for the log of a fault."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """The terminal event is out; nothing more will come."""
+        ...

@@ -1,0 +1,316 @@
+"""DuplexSessionRunner: one session's machine, its mailbox, its timer, and what performs its effects.
+
+Rule 1. A fact that meets an idle runner is handled at once, in the loop turn that brought it; one that comes
+        while effects are performed waits in the mailbox. No task, no re-entrance.
+Rule 2. Effects are performed in order. Rendered events of one turn leave as one message.
+Rule 3. One timer, for the machine's next deadline. A deadline that moved back is found out when the timer
+        fires: nothing is re-armed for it.
+Rule 4. A fault of ours in here ends this session with `internal_error`, and no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from time import perf_counter
+from typing import Final, assert_never
+
+from duologue.fence import DeliveryId, Owner
+from duologue.protocol.realtime.errors import RealtimeProtocolError
+from duologue.session.binding import StageBinding
+from duologue.session.checkpoints import Checkpointer
+from duologue.session.core import commands as facts
+from duologue.session.core import effects as orders
+from duologue.session.mailbox import Mailbox, Taken
+from duologue.session.offload import OffloadPool
+from duologue.session.output import SessionOutput
+from duologue.session.port import SessionMachine
+from duologue.session.recorder import SessionRecorder
+from duologue.session.refusals import INTERNAL, render_error
+from duologue.session.tallies import SAMPLE, Tallies
+
+_log = logging.getLogger("duologue.session")
+
+_TIMER_MARGIN_S: Final = 0.001
+"""uvloop counts whole milliseconds and may be half of one early; a tick that comes early does nothing."""
+
+_FAULT: Final = "internal_error"
+
+CLOSE_TIMEOUT_S: Final = 5.0
+"""How long the terminal event may wait for its acknowledgement."""
+
+
+class DuplexSessionRunner:
+    """See the module. `ended` is called once, when nothing of the session is left to do here."""
+
+    __slots__ = (
+        "_binding",
+        "_broken",
+        "_busy",
+        "_checkpointer",
+        "_close_timer",
+        "_dialect",
+        "_ended",
+        "_loop",
+        "_machine",
+        "_mailbox",
+        "_offload",
+        "_opened_at",
+        "_output",
+        "_recorder",
+        "_tallies",
+        "_timer",
+        "_timer_at",
+        "_until_sample",
+        "closing",
+        "finished",
+        "owner",
+        "session_id",
+        "turned",
+    )
+
+    def __init__(
+        self,
+        session_id: str,
+        owner: Owner,
+        dialect: str,
+        machine: SessionMachine,
+        *,
+        output: SessionOutput,
+        binding: StageBinding,
+        checkpointer: Checkpointer,
+        offload: OffloadPool,
+        ended: Callable[[str], None],
+        tallies: Tallies,
+        recorder: SessionRecorder | None = None,
+        mailbox: Mailbox | None = None,
+    ) -> None:
+        self.session_id = session_id
+        self.owner = owner
+        self.closing = ""
+        """Not empty: the session is over for this reason, and waits for its last acknowledgement."""
+        self.finished = False
+        self.turned: Callable[[], None] | None = None
+        """Called after facts were handled: for whoever waits for a state of the machine."""
+        self._dialect = dialect
+        self._machine = machine
+        self._output = output
+        self._binding = binding
+        self._checkpointer = checkpointer
+        self._offload = offload
+        self._ended = ended
+        self._tallies = tallies
+        self._until_sample = SAMPLE
+        self._recorder = recorder
+        self._mailbox = Mailbox() if mailbox is None else mailbox
+        self._broken = False
+        self._busy = False
+        self._loop = asyncio.get_running_loop()
+        self._opened_at = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._close_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def machine(self) -> SessionMachine:
+        return self._machine
+
+    @property
+    def output(self) -> SessionOutput:
+        return self._output
+
+    @property
+    def binding(self) -> StageBinding:
+        return self._binding
+
+    @property
+    def checkpointer(self) -> Checkpointer:
+        return self._checkpointer
+
+    @property
+    def waiting(self) -> int:
+        """Facts in the mailbox."""
+        return len(self._mailbox)
+
+    # -- in --------------------------------------------------------------------------------------------
+
+    def start(self, first: list[orders.SessionEffect]) -> None:
+        """Perform what opening the machine asked for, and what comes of it. Session time begins."""
+        self._opened_at = self._loop.time()
+        self._busy = True
+        try:
+            for effect in first:
+                self._perform(effect)
+        except Exception as error:
+            self._break(error)
+        self._work_off()
+
+    def post(self, fact: facts.SessionCommand) -> None:
+        """One fact, in order. Never raises."""
+        if self.finished or self._broken:
+            return
+        if self._busy:
+            self._keep(fact)
+            return
+        self._busy = True
+        self._step(fact)
+        self._work_off()
+
+    def _keep(self, fact: facts.SessionCommand) -> None:
+        taken = self._mailbox.put(fact)
+        if taken is Taken.YES:
+            return
+        self._tallies.shed += 1
+        if taken is Taken.SHED and isinstance(fact, facts.FromClient):
+            fact = facts.InputRefused(fact.command.event_id, "input_backpressure", "too much input is waiting", 1000)
+            if self._mailbox.put(fact) is Taken.YES:
+                return
+        self._break(RuntimeError("the mailbox is full"))
+
+    def _step(self, fact: facts.SessionCommand) -> None:
+        now = self._loop.time() - self._opened_at
+        if self._recorder is not None:
+            self._recorder.record(fact, now)
+        self._until_sample -= 1
+        try:
+            if self._until_sample:
+                effects = self._machine.handle(fact, now)
+            else:
+                self._until_sample = SAMPLE
+                started_at = perf_counter()
+                effects = self._machine.handle(fact, now)
+                self._tallies.handle_s(perf_counter() - started_at)
+            for effect in effects:
+                self._perform(effect)
+        except Exception as error:
+            self._break(error)
+
+    def _work_off(self) -> None:
+        """Everything in the mailbox, then what is due at the end of a turn."""
+        mailbox = self._mailbox
+        while mailbox and not self._broken:
+            self._step(mailbox.take())
+        self._busy = False
+        if self.finished:
+            return
+        self._output.flush()
+        self._arm()
+        if self.turned is not None:
+            self.turned()
+
+    # -- effects ---------------------------------------------------------------------------------------
+
+    def _perform(self, effect: orders.SessionEffect) -> None:
+        if self.closing and not isinstance(effect, orders.Deliver | orders.CloseStages):
+            return
+        match effect:
+            case orders.Deliver():
+                self._output.add(effect)
+            case orders.Submit():
+                self._binding.submit(effect)
+            case orders.Checkpoint():
+                self._checkpointer.put(effect)
+            case orders.Abort():
+                self._binding.abort(effect)
+            case orders.Invalidate():
+                self._output.invalidate(effect.response_id, effect.through_epoch)
+            case orders.ControlStage():
+                self._binding.control(effect)
+            case orders.OpenStages():
+                self._binding.open(effect)
+            case orders.CloseStages():
+                self._binding.close(effect.fence)
+            case orders.Offload():
+                self._offload_job(effect)
+            case orders.Close():
+                self._close(effect.reason)
+            case _:
+                assert_never(effect)
+
+    def _offload_job(self, effect: orders.Offload) -> None:
+        ticket = effect.ticket
+        self._offload.submit(
+            effect.kind, effect.body, lambda result, error: self.post(facts.Offloaded(ticket, result, error))
+        )
+
+    def _close(self, reason: str) -> None:
+        """The terminal event is out: free the stages now, the rest when it has arrived."""
+        if self.closing:
+            return
+        self.closing = reason
+        if reason == _FAULT:
+            _log.error("session %s failed; its story: %s", self.session_id, self._machine.story)
+            if not self._output.terminal:
+                self._tell_fault()
+        self._checkpointer.stop()
+        self._binding.close()
+        self._close_timer = self._loop.call_later(CLOSE_TIMEOUT_S, self.finish)
+
+    # -- out -------------------------------------------------------------------------------------------
+
+    def delivered(self, through: DeliveryId) -> None:
+        """Events through this one are on a socket, or in the journal."""
+        self._output.acknowledged(through)
+        self.post(facts.Delivered(through))
+        if self.closing and not self._output.pending:
+            self.finish()
+
+    # -- time ------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        deadline = self._machine.next_deadline()
+        if deadline is None:
+            return
+        when = self._opened_at + deadline + _TIMER_MARGIN_S
+        if self._timer is not None:
+            if self._timer_at <= when:
+                return
+            self._timer.cancel()
+        self._timer_at = when
+        self._timer = self._loop.call_at(when, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        if self.finished:
+            return
+        deadline = self._machine.next_deadline()
+        if deadline is not None and self._opened_at + deadline <= self._loop.time():
+            self.post(facts.Tick())
+        else:
+            self._arm()
+
+    # -- the end ---------------------------------------------------------------------------------------
+
+    def _break(self, error: Exception) -> None:
+        """A fault of ours: the client is told, and the session ends."""
+        _log.error("session %s is broken and ends", self.session_id, exc_info=error)
+        self._broken = True
+        self._mailbox.clear()
+        if self.closing:
+            return
+        self._close(_FAULT)
+        self._loop.call_soon(self._output.flush)
+
+    def _tell_fault(self) -> None:
+        """The terminal event that the core did not come to."""
+        told = RealtimeProtocolError(_FAULT, "the session failed and is closed")
+        body = render_error(told, self._dialect)
+        n = self._output.last_n + 1
+        self._output.add(orders.Deliver(n, body, close_code=INTERNAL, close_reason=_FAULT))
+
+    def finish(self) -> None:
+        """Let go of everything. Idempotent; tells the manager."""
+        if self.finished:
+            return
+        self.finished = True
+        self.turned = None
+        for timer in (self._timer, self._close_timer):
+            if timer is not None:
+                timer.cancel()
+        self._mailbox.clear()
+        self._checkpointer.stop()
+        self._output.point_at(None)
+        if self._recorder is not None:
+            self._recorder.close()
+        self._ended(self.closing)

@@ -1,0 +1,237 @@
+"""One session shard: everything wired, from the sockets to the store, and its life from start to end.
+
+Start: the store answers, the bus is bound, the shard is registered; from then on it is ready.
+End: no new session, every client is told (`shutdown`, 1012), what they have seen is acknowledged or the
+deadline is over, the registration is taken back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from duologue.bus.endpoint import LinkEndpoint
+from duologue.bus.link import LinkHandler, Peer
+from duologue.model.records import ShardRecord, encode_record
+from duologue.runtime.incarnation import process_incarnation
+from duologue.runtime.startup import freeze_gc
+from duologue.session.admission import Admission
+from duologue.session.background import Background
+from duologue.session.cleanup import Cleanup
+from duologue.session.core.limits import SessionLimits
+from duologue.session.detached import Detacher
+from duologue.session.mailbox import MAX_FACTS
+from duologue.session.manager import DuplexSessionManager
+from duologue.session.membership import Membership, Replaced
+from duologue.session.offload import Job, OffloadPool
+from duologue.session.opening import Opener, OpenMachine
+from duologue.session.pipelines import Pipelines
+from duologue.session.reaper import Reaper
+from duologue.session.recorder import Recorder
+from duologue.session.refusals import RESTART
+from duologue.session.stages import StageHub
+from duologue.session.surroundings import Surroundings
+from duologue.session.switchboard import Switchboard
+from duologue.session.tallies import Tallies
+from duologue.session.workers import StageWorkers
+from duologue.store.ports import Journal, JournalAppender, Registration, Registry, SessionStore
+
+_log = logging.getLogger("duologue.session")
+
+PUMP_TICK_S: Final = 0.05
+
+
+class Store(Protocol):
+    """Every port of one store (`RedisStore`, `MemoryStore`)."""
+
+    @property
+    def sessions(self) -> SessionStore: ...
+    @property
+    def journal(self) -> Journal: ...
+    @property
+    def registry(self) -> Registry: ...
+    @property
+    def appender(self) -> JournalAppender: ...
+    async def open(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+class MakeEndpoint(Protocol):
+    def __call__(self, me: Peer, handler: LinkHandler) -> LinkEndpoint: ...
+
+
+class ShardOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What one shard is told. Times in seconds."""
+
+    id: str
+    max_sessions: int
+    limits: SessionLimits = SessionLimits()
+    mailbox: int = MAX_FACTS
+    offload_threads: int = 2
+    advertise: str = ""
+    """The bus address that others dial, where it differs from the one bound."""
+    record_to: Path | None = None
+    shutdown_s: float = 10.0
+
+
+class Shard:
+    """See the module."""
+
+    def __init__(
+        self,
+        options: ShardOptions,
+        *,
+        pipelines: Pipelines,
+        store: Store,
+        make_endpoint: MakeEndpoint,
+        open_machine: OpenMachine,
+        offload_job: Job,
+    ) -> None:
+        self.options = options
+        self.incarnation = process_incarnation()
+        self.pipelines = pipelines
+        self.store = store
+        self.background = Background()
+        self.tallies = Tallies()
+        self.workers = StageWorkers(self._dial, self._hang_up)
+        self.hub = StageHub(self.workers)
+        self.cleanup = Cleanup(store.sessions, store.journal, self.background)
+        self.offload = OffloadPool(offload_job, threads=options.offload_threads)
+        self.detacher = Detacher(
+            store.journal, store.appender, self.background, lambda: asyncio.get_running_loop().time()
+        )
+        around = Surroundings(
+            store.sessions,
+            store.journal,
+            self.background,
+            self.cleanup,
+            self.offload,
+            self.hub,
+            self.detacher.make,
+            self.tallies,
+            Recorder(options.record_to) if options.record_to is not None else None,
+            options.mailbox,
+        )
+        opener = Opener(
+            incarnation=self.incarnation,
+            pipelines=pipelines,
+            open_machine=open_machine,
+            limits=options.limits,
+            surroundings=around,
+        )
+        per_pipeline = {pipeline.name: pipeline.spec.max_sessions for pipeline in pipelines}
+        self.admission = Admission(options.max_sessions, per_pipeline)
+        self.manager = DuplexSessionManager(
+            admission=self.admission, opener=opener, around=around, limits=options.limits
+        )
+        self.switchboard = Switchboard(self.manager, self.hub)
+        self.endpoint = make_endpoint(Peer(options.id, "shard", self.incarnation), self.switchboard)
+        self.membership = Membership(store.registry, self._describe, self.workers.update)
+        self._reaper = Reaper(around, lambda: self.manager.residents)
+        self._pump_timer: asyncio.TimerHandle | None = None
+        self._started = False
+        self.metrics_url = ""
+
+    # -- what others see -------------------------------------------------------------------------------
+
+    def not_ready_because(self) -> str:
+        """Empty: it is registered, the store answers, and new sessions are taken."""
+        if not self._started:
+            return "not registered yet"
+        if not self.admission.accepting:
+            return "it takes no more sessions"
+        return "" if self.membership.store_answers() else "the store does not answer"
+
+    def _describe(self) -> Registration:
+        admission, max_sessions = self.admission, self.options.max_sessions
+        records = tuple(
+            pipeline.record(admission.used(pipeline.name), ready=self.workers.ready(pipeline.spec))
+            for pipeline in self.pipelines
+        )
+        record = ShardRecord(records, len(admission), max_sessions, admission.accepting)
+        return Registration(
+            kind="shard",
+            id=self.options.id,
+            incarnation=self.incarnation,
+            endpoint=self.options.advertise or self.endpoint.address,
+            capacity=max_sessions,
+            load=len(admission),
+            pipelines=tuple(pipeline.name for pipeline in self.pipelines),
+            extra=encode_record(record),
+        )
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Raises `StoreUnavailable` or `BusError`: nothing is left running then."""
+        started = False
+        try:
+            await self.store.open()
+            await self.endpoint.start()
+            await self.membership.join()
+            started = True
+        finally:
+            if not started:
+                await self.endpoint.close()
+                await self.store.close()
+                self.offload.close()
+        self._tick_pumps()
+        self._started = True
+        freeze_gc()
+        _log.info(
+            "shard %s is ready at %s: at most %d sessions of %s",
+            self.options.id,
+            self.endpoint.address,
+            self.options.max_sessions,
+            ", ".join(pipeline.name for pipeline in self.pipelines),
+        )
+
+    async def run(self, stopped: Coroutine[Any, Any, None]) -> None:
+        """Serve until `stopped` is over. Raises `Replaced`."""
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(work) for work in (self.membership.run(), self._reaper.run(), stopped)]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+        for task in done:
+            task.result()
+
+    async def stop(self) -> None:
+        """Tell every client, wait until they have heard it or the deadline is over, and let go of all."""
+        self.manager.close_all("shutdown", RESTART)
+        try:
+            async with asyncio.timeout(self.options.shutdown_s):
+                with contextlib.suppress(Replaced):
+                    await self.membership.beat()
+                await self.manager.empty()
+                await self.background.settle()
+        except TimeoutError:
+            _log.warning("%d sessions have not ended in time and are left", len(self.manager))
+        for resident in self.manager.residents:
+            resident.runner.finish()
+        await self.background.close()
+        await self.membership.leave()
+        if self._pump_timer is not None:
+            self._pump_timer.cancel()
+        await self.endpoint.close()
+        await self.store.close()
+        self.offload.close()
+        _log.info("shard %s has ended", self.options.id)
+
+    def _tick_pumps(self) -> None:
+        self.detacher.pumps.tick()
+        self._pump_timer = asyncio.get_running_loop().call_later(PUMP_TICK_S, self._tick_pumps)
+
+    def _dial(self, name: str, address: str) -> None:
+        self.endpoint.dial(name, address)
+
+    def _hang_up(self, name: str) -> None:
+        self.endpoint.hang_up(name)

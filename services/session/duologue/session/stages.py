@@ -1,0 +1,89 @@
+"""What comes from the stage workers, to the session it is for.
+
+Rule 1. A message for a session that is not here is counted and dropped: it is late.
+Rule 2. A worker's link that goes takes every binding on it along, in the same turn of the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from duologue.bus.link import Link, PeerLost
+from duologue.bus.messages import (
+    Aborted,
+    AnyMessage,
+    Output,
+    StagesClosed,
+    StagesOpened,
+    StagesRefused,
+    UnitFailed,
+)
+from duologue.model.pipeline import PipelineSpec
+from duologue.session.binding import StageBinding
+from duologue.session.workers import StageWorkers
+
+
+class StageHub:
+    """The bindings of all sessions of a shard."""
+
+    def __init__(self, workers: StageWorkers) -> None:
+        self.workers = workers
+        self.late = 0
+        self._bindings: dict[str, StageBinding] = {}
+
+    def __len__(self) -> int:
+        return len(self._bindings)
+
+    def bind(self, session_id: str, pipeline: PipelineSpec) -> StageBinding:
+        """A binding of this session, not open yet; its `post` is to be set. `release` it at the end."""
+        binding = self._bindings[session_id] = StageBinding(session_id, pipeline, self.workers)
+        return binding
+
+    def release(self, binding: StageBinding) -> None:
+        """Close what is open and forget the session. Idempotent."""
+        binding.close()
+        if self._bindings.get(binding.session_id) is binding:
+            del self._bindings[binding.session_id]
+
+    # -- from the links --------------------------------------------------------------------------------
+
+    def on_ready(self, link: Link) -> None:
+        self.workers.link_ready(link)
+
+    def on_output(self, link: Link, message: Output, frames: Sequence[bytes]) -> None:
+        binding = self._bindings.get(message.session_id)
+        if binding is None:
+            self.late += 1
+        else:
+            binding.on_output(message, frames)
+
+    def on_message(self, link: Link, message: AnyMessage, frames: Sequence[bytes]) -> bool:
+        """False: it is not a worker's message."""
+        if isinstance(message, Output):
+            self.on_output(link, message, frames)
+            return True
+        if not isinstance(message, StagesOpened | StagesRefused | UnitFailed | Aborted | StagesClosed):
+            return False
+        binding = self._bindings.get(message.session_id)
+        if binding is None:
+            self.late += 1
+        elif isinstance(message, StagesOpened):
+            binding.on_opened(link, message)
+        elif isinstance(message, StagesRefused):
+            binding.on_refused(link, message)
+        elif isinstance(message, UnitFailed):
+            binding.on_failed(message)
+        elif isinstance(message, Aborted):
+            binding.on_aborted(message)
+        return True  # of `StagesClosed` there is nothing to do: slots of an earlier binding are free
+
+    def on_credit(self, link: Link) -> None:
+        for binding in self._bindings.values():
+            if binding.waits_for(link) and not binding.on_credit(link):
+                return
+
+    def on_lost(self, link: Link, lost: PeerLost) -> None:
+        hit = [binding for binding in self._bindings.values() if link in binding.links]
+        self.workers.link_lost(link)
+        for binding in hit:
+            binding.on_worker_lost(lost.reason)

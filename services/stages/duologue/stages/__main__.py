@@ -1,0 +1,161 @@
+"""`python -m duologue.stages --worker GROUP [--id ID] [--config FILE] [--pipelines a,b]`: one stage worker.
+
+What a user can mend is one line and exit code 2. A worker that hung ends with 75, one whose id was taken over
+with 3; a supervisor starts them again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from duologue.bus.errors import BusError
+from duologue.bus.link import LinkHandler, Peer
+from duologue.bus.machine import LinkOptions
+from duologue.bus.zmq import ZmqEndpoint
+from duologue.bus.zmq_options import CurveKeys, ZmqOptions
+from duologue.model.catalog import find_pipeline
+from duologue.model.pipeline import PipelineError, PipelineSpec
+from duologue.runtime.bus_metrics import BusCollector
+from duologue.runtime.exposition import ExpositionServer
+from duologue.runtime.health import Readiness
+from duologue.runtime.incarnation import process_incarnation
+from duologue.runtime.logs import configure_logs
+from duologue.runtime.loop_lag import LoopLagProbe, rss_bytes
+from duologue.runtime.metric_registry import render
+from duologue.runtime.metrics import PROCESS_INFO, PROCESS_LOOP_LAG, PROCESS_RSS, PROCESS_STALLS
+from duologue.runtime.settings import BusSettings, SystemSettings, load_settings
+from duologue.runtime.settings_reading import SettingsError
+from duologue.runtime.signals import StopSignals
+from duologue.runtime.startup import run_process
+from duologue.stages.loading import stages_of
+from duologue.stages.process import WorkerOptions, WorkerProcess
+from duologue.store.ports import StoreUnavailable
+from duologue.store.redis import RedisRunner
+from duologue.store.registrations import ScriptedRegistry
+
+_log = logging.getLogger("duologue.stages")
+_SHOWN = ("worker", "bus", "process")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        settings = load_settings(options.config)
+        names = options.pipelines.split(",") if options.pipelines else None
+        pipelines = [find_pipeline(name) for name in names or settings.stages.pipelines or settings.pipelines]
+        stages_of(pipelines, options.worker)
+    except (SettingsError, PipelineError) as error:
+        return _refuse(str(error))
+    id = options.id or settings.stages.id or f"worker-{options.worker}-{process_incarnation()[:6]}"
+    configure_logs(id, settings.log.level, settings.log.format)
+    return run_process(lambda: _serve(settings, id, options.worker, pipelines))
+
+
+async def _serve(settings: SystemSettings, id: str, group: str, pipelines: Sequence[PipelineSpec]) -> int:
+    try:
+        store = RedisRunner(settings.store.url, timeout_s=settings.store.timeout_s)
+    except ValueError as error:
+        return _refuse(f"[store] url: {error}")
+    process = WorkerProcess(
+        WorkerOptions(
+            id=id,
+            group=group,
+            orphan_s=settings.stages.orphan_slots_s,
+            max_kept_bytes=settings.stages.pending_output_bytes,
+            expiry_s=settings.bus.expiry_s,
+        ),
+        pipelines,
+        registry=ScriptedRegistry(store),
+        make_endpoint=lambda me, handler: _endpoint(settings.bus, me, handler),
+        advertise=settings.bus.advertise,
+    )
+    readiness = Readiness("registered")
+    exposition = ExpositionServer(readiness, lambda: _metrics(process))
+    try:
+        async with StopSignals() as stop:
+            await process.start()
+            await exposition.start(port=settings.stages.metrics_port)
+            readiness.meet("registered")
+            return await _until_stopped(process, stop)
+    except StoreUnavailable as error:
+        return _refuse(f"the store ([store] url) does not answer: {error}")
+    except (PipelineError, BusError, OSError) as error:
+        return _refuse(str(error))
+    except ImportError as error:
+        return _refuse(f"worker {group} needs a package that is not installed: {error}")
+    finally:
+        await exposition.close()
+        await store.close()
+
+
+async def _until_stopped(process: WorkerProcess, stop: StopSignals) -> int:
+    collector = BusCollector(process.endpoint.stats) if isinstance(process.endpoint, ZmqEndpoint) else None
+    probe = LoopLagProbe(PROCESS_LOOP_LAG.observe, on_stall=lambda lag_s: PROCESS_STALLS.inc())
+    PROCESS_INFO.labels("worker", process.options.id, process.incarnation).set(1)
+    probe.start()
+    try:
+        code = await process.run(stop)
+        await process.stop(code)
+        return code
+    finally:
+        probe.stop()
+        if collector is not None:
+            collector.close()
+
+
+def _metrics(process: WorkerProcess) -> bytes:
+    process.worker.show()
+    PROCESS_RSS.set(rss_bytes())
+    return render(_SHOWN)
+
+
+def _endpoint(bus: BusSettings, me: Peer, handler: LinkHandler) -> ZmqEndpoint:
+    if bus.host:
+        bind = f"tcp://{bus.host}:{bus.port or '*'}"
+    else:
+        folder = Path(bus.socket_dir or Path(tempfile.gettempdir()) / f"duologue-{os.getuid()}")
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # A life has its own file: an older one that still stands in for its name cannot be mistaken for it.
+        bind = f"ipc://{folder}/{me.name}-{process_incarnation()[:6]}.sock"
+    curve = None
+    if bus.curve_public_key:
+        key = bus.curve_public_key
+        curve = CurveKeys(public=key, secret=bus.curve_secret_key, server_public=key, allowed=(key,))
+    return ZmqEndpoint(
+        me,
+        handler,
+        bind,
+        options=LinkOptions(
+            window_bytes=bus.window_bytes,
+            heartbeat_s=bus.heartbeat_s,
+            expiry_s=bus.expiry_s,
+            stall_s=bus.stall_s,
+        ),
+        zmq_options=ZmqOptions(linger_ms=round(bus.linger_s * 1000), high_water=bus.high_water),
+        curve=curve,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m duologue.stages", description="One stage worker.")
+    parser.add_argument("--config", type=Path, help="the settings file (TOML)")
+    parser.add_argument("--id", default="", help="the name of this worker in the fleet")
+    parser.add_argument("--worker", required=True, help="the worker group of the pipelines to run")
+    parser.add_argument("--pipelines", default="", help="names or paths, with commas; default: the settings'")
+    return parser
+
+
+def _refuse(why: str) -> int:
+    sys.stderr.write(f"duologue stage worker: {why}\n")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""Which units the next step of an engine takes. SANS-I/O.
+
+Rule 1. At most one unit of a session, in its order; sessions in the order in which they became ready.
+Rule 2. A session whose next unit is urgent goes before those whose is not.
+Rule 3. A step takes what is there, up to the engine's `max_batch`, and never waits for a late one.
+"""
+
+from __future__ import annotations
+
+from duologue.stages.cursor import MAX_WAITING, Cursor, Entry
+
+
+class ReadyQueue:
+    """The sessions that have a unit waiting."""
+
+    def __init__(self) -> None:
+        self._ready: dict[Cursor, None] = {}
+        self._urgent: dict[Cursor, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._ready) + len(self._urgent)
+
+    def push(self, entry: Entry) -> bool:
+        """Let a unit wait. False: its session has too many waiting here; it was not taken."""
+        cursor = entry.cursor
+        waiting = cursor.waiting
+        if len(waiting) >= MAX_WAITING:
+            return False
+        waiting.append(entry)
+        if len(waiting) == 1:
+            self._line_up(cursor)
+        return True
+
+    def take(self, limit: int, now: float) -> list[Entry]:
+        """The units of one step."""
+        cursors: list[Cursor] = []
+        for line in (self._urgent, self._ready):
+            while line and len(cursors) < limit:
+                cursor = next(iter(line))
+                del line[cursor]
+                cursors.append(cursor)
+        batch = [cursor.take(now) for cursor in cursors]
+        for cursor in cursors:
+            if cursor.waiting:
+                self._line_up(cursor)
+        return batch
+
+    def forget(self, cursor: Cursor) -> None:
+        """Nothing of this session waits any more."""
+        self._ready.pop(cursor, None)
+        self._urgent.pop(cursor, None)
+
+    def _line_up(self, cursor: Cursor) -> None:
+        line = self._urgent if cursor.waiting[0].urgent else self._ready
+        line[cursor] = None

@@ -1,0 +1,91 @@
+"""One session in one stage: which units wait, which are in the engine. SANS-I/O.
+
+Rule 1. Units enter the engine in the order in which they came; one is never overtaken by a later one.
+Rule 2. A unit is started when a step takes it, and finished by an emission that is its last. After `abort`
+        nothing is known of the units before it, so what still comes of them is a stray.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from duologue.model.engine import Slot, StageUnit
+
+MAX_WAITING: Final = 64
+"""Units that one session may have waiting in one stage; one more fails with `stage_backlog`."""
+
+
+class Entry:
+    """One unit on its way through one stage."""
+
+    __slots__ = ("arrived", "cursor", "deadline_s", "last", "since", "unit", "urgent")
+
+    def __init__(
+        self, cursor: Cursor, unit: StageUnit, now: float, deadline_s: float, last: bool, urgent: bool
+    ) -> None:
+        self.cursor = cursor
+        self.unit = unit
+        self.arrived = now
+        self.since = now
+        """When it could first be taken: its own predecessors do not count against its deadline."""
+        self.deadline_s = deadline_s
+        self.last = last
+        """False: more of the same unit follows from the stage before."""
+        self.urgent = urgent
+
+
+class Cursor:
+    """See the module. `holder` is whoever the slot belongs to; the cursor only carries it."""
+
+    __slots__ = ("engine_epoch", "finished", "holder", "slot", "started", "waiting")
+
+    def __init__(self, slot: Slot, holder: object, epoch: int) -> None:
+        self.slot = slot
+        self.holder = holder
+        self.engine_epoch = epoch
+        """The epoch that the engine has been told of."""
+        self.waiting: deque[Entry] = deque()
+        self.started: list[Entry] = []
+        self.finished: deque[int] = deque(maxlen=MAX_WAITING)
+        """The last units that were finished since the last abort: whoever aborts may not know it yet."""
+
+    def take(self, now: float) -> Entry:
+        """The next unit, for a step that begins now."""
+        entry = self.waiting.popleft()
+        if self.waiting:
+            self.waiting[0].since = now
+        entry.since = now
+        self.started.append(entry)
+        return entry
+
+    def find(self, unit: int) -> Entry | None:
+        """The started unit of this number that is to finish first."""
+        for entry in self.started:
+            if entry.unit.unit == unit:
+                return entry
+        return None
+
+    def finish(self, entry: Entry) -> None:
+        self.started.remove(entry)
+        self.finished.append(entry.unit.unit)
+
+    def abort(self) -> tuple[list[int], list[int]]:
+        """Forget all units; their numbers: finished or started, and waiting."""
+        consumed = [*self.finished, *(entry.unit.unit for entry in self.started)]
+        dropped = [entry.unit.unit for entry in self.waiting]
+        self.finished.clear()
+        self.started.clear()
+        self.waiting.clear()
+        return consumed, dropped
+
+    def overdue(self, now: float) -> list[Entry]:
+        """Take out the units whose deadline has passed."""
+        late = [entry for entry in self.started if now - entry.since > entry.deadline_s]
+        for entry in late:
+            self.started.remove(entry)
+        while self.waiting and now - self.waiting[0].since > self.waiting[0].deadline_s:
+            late.append(self.waiting.popleft())
+            if self.waiting:
+                self.waiting[0].since = now
+        return late

@@ -1,0 +1,153 @@
+"""One stage worker process: everything wired, and its life from start to end.
+
+Start: the store answers, the engines are warm, the bus is bound, the worker is registered: then it is ready.
+End: the registration is taken back, what is queued goes out, engines shut down.
+
+A step that never ends cannot be stopped: the process signs off and exits with `HUNG_EXIT`, whatever its
+threads do, and is started again by its supervisor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from duologue.bus.link import Endpoint, LinkHandler, Peer
+from duologue.model.pipeline import PipelineSpec
+from duologue.runtime.incarnation import process_incarnation
+from duologue.runtime.startup import freeze_gc
+from duologue.stages.loading import load
+from duologue.stages.registration import Replaced, WorkerRegistration, describe
+from duologue.stages.worker import StageWorker
+from duologue.store.ports import Registry
+
+_log = logging.getLogger("duologue.stages")
+
+HUNG_EXIT: Final = 75
+REPLACED_EXIT: Final = 3
+_STEP_END_S: Final = 2.0
+_ENGINE_END_S: Final = 5.0
+
+
+class MakeEndpoint(Protocol):
+    def __call__(self, me: Peer, handler: LinkHandler) -> Endpoint: ...
+
+
+class Stop(Protocol):
+    """Whoever asks the process to end (`runtime.signals.StopSignals`)."""
+
+    async def wait(self) -> object: ...
+
+
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What one worker is told."""
+
+    id: str
+    group: str
+    orphan_s: float = 10.0
+    max_kept_bytes: int = 8 * 1024 * 1024
+    expiry_s: float = 2.0
+
+
+class WorkerProcess:
+    """`advertise`: the host name that others dial, where it is not the one that is bound. `leave` ends the
+    process at once, past threads that do not end."""
+
+    def __init__(
+        self,
+        options: WorkerOptions,
+        pipelines: Sequence[PipelineSpec],
+        *,
+        registry: Registry,
+        make_endpoint: MakeEndpoint,
+        advertise: str = "",
+        leave: Callable[[int], None] = os._exit,
+    ) -> None:
+        self.options = options
+        self.incarnation = process_incarnation()
+        loop = asyncio.get_running_loop()
+        self.worker = StageWorker(loop, orphan_s=options.orphan_s, max_kept_bytes=options.max_kept_bytes)
+        self.endpoint = make_endpoint(Peer(options.id, "worker", self.incarnation), self.worker)
+        self.registration = WorkerRegistration(
+            registry,
+            lambda: describe(self.worker, options.group, options.id, self.incarnation, self._address()),
+            options.expiry_s,
+        )
+        self._pipelines = pipelines
+        self._advertise = advertise
+        self._leave = leave
+
+    async def start(self) -> None:
+        """Raises PipelineError, BusError or StoreUnavailable: nothing is left running then."""
+        loop = asyncio.get_running_loop()
+        self.worker.host(await load(self._pipelines, self.options.group, loop, self.worker))
+        await self.endpoint.start()
+        try:
+            await self.registration.join()
+        except BaseException:
+            await self.endpoint.close()
+            raise
+        self.worker.start()
+        freeze_gc()
+        names = ", ".join(f"{stage.pipeline}/{stage.spec.name}" for stage in self.worker.stages.values())
+        _log.info("worker %s is ready at %s: %s", self.options.id, self.endpoint.address, names)
+
+    def _address(self) -> str:
+        address = self.endpoint.address
+        if not self._advertise or not address.startswith("tcp://"):
+            return address
+        return f"tcp://{self._advertise}:{address.rpartition(':')[2]}"
+
+    async def run(self, asked_to_stop: Stop) -> int:
+        """Serve until asked to stop, replaced, or hung; the exit code."""
+        beats = asyncio.create_task(self.registration.run())
+        asked = asyncio.create_task(_asked(asked_to_stop))
+        hung = self.worker.unhealthy
+        ends: list[asyncio.Future[Any]] = [beats, asked, hung]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if hung.done():
+                _log.error("worker %s gives up: %s", self.options.id, hung.result())
+                return HUNG_EXIT
+            if beats.done():
+                beats.result()
+            return 0
+        except Replaced as replaced:
+            _log.error("worker %s ends: %s", self.options.id, replaced)
+            return REPLACED_EXIT
+        finally:
+            beats.cancel()
+            asked.cancel()
+            await asyncio.gather(beats, asked, return_exceptions=True)
+
+    async def stop(self, code: int) -> None:
+        """Sign off and let go of everything."""
+        self.worker.accepting = False
+        self.worker.stop()
+        if code == HUNG_EXIT:
+            await self.endpoint.close()  # first: it tells the shards, however long the store takes
+            await self.registration.leave()
+            self._leave(code)
+            return
+        await self.registration.leave()
+        await self.endpoint.close()
+        for stage in self.worker.stages.values():
+            if not await asyncio.to_thread(stage.steps.stop, _STEP_END_S):
+                _log.warning("the last step of %s/%s is given up", stage.pipeline, stage.spec.name)
+                continue
+            try:
+                async with asyncio.timeout(_ENGINE_END_S):
+                    await asyncio.to_thread(stage.engine.shut_down)
+            except TimeoutError:
+                _log.warning("the engine of %s/%s does not shut down", stage.pipeline, stage.spec.name)
+                self._leave(code)
+        _log.info("worker %s has ended", self.options.id)
+
+
+async def _asked(stop: Stop) -> None:
+    await stop.wait()

@@ -1,0 +1,7 @@
+"""What the bus says when it cannot be used as asked: a configuration fault, in one line."""
+
+from __future__ import annotations
+
+
+class BusError(Exception):
+    """The endpoint cannot bind or dial as configured. The text names the address and what to do."""

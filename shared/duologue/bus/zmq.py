@@ -1,0 +1,270 @@
+"""The bus over ZeroMQ: one ROUTER that listens, one DEALER for each peer that is dialled.
+
+Rule 1. A dial gets a fresh socket with a fresh random identity each time: nothing of an older one can be
+        mistaken for it, at either end.
+Rule 2. Sends never wait. A full peer keeps its own batch (bounded by credit) and blocks nobody else.
+Rule 3. Only the loop's thread touches a socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from duologue.bus.driven import Connection, Written
+from duologue.bus.endpoint import LinkEndpoint
+from duologue.bus.errors import BusError
+from duologue.bus.link import Frame, LinkHandler, Peer
+from duologue.bus.machine import LinkOptions
+from duologue.bus.zmq_auth import ZapHandler
+from duologue.bus.zmq_options import (
+    CurveKeys,
+    ZmqOptions,
+    apply_options,
+    apply_router_options,
+    check_address,
+    clear_stale_ipc,
+    ipc_inode,
+    remove_ipc_file,
+)
+from duologue.bus.zmq_socket import MORE, NOBLOCK, LoopSocket
+
+_log = logging.getLogger("duologue.bus")
+_BROKEN: Final = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+
+
+class _AcceptedConnection(Connection):
+    """A peer that dialled us: its identity on the ROUTER."""
+
+    def __init__(self, router: LoopSocket, identity: bytes) -> None:
+        self._router = router
+        self._identity = identity
+
+    def write(self, parts: Sequence[Frame]) -> Written:
+        router = self._router
+        if router.closed:
+            return Written.GONE
+        router.check_soon()
+        send = router.socket.send
+        try:
+            send(self._identity, MORE)
+            return _send_rest(router, parts)
+        except zmq.Again:
+            return Written.BLOCKED
+        except zmq.ZMQError as error:
+            return _gone(error)
+
+    def close(self) -> None:
+        """The ROUTER forgets the identity when the other end closes."""
+
+
+class _DialledConnection(Connection):
+    """A peer that we dialled: a DEALER of its own, and a monitor that tells when the connection breaks."""
+
+    def __init__(
+        self,
+        dealer: LoopSocket,
+        monitor: LoopSocket,
+        linger_ms: int,
+        on_close: Callable[[_DialledConnection], None],
+    ) -> None:
+        self.dealer = dealer
+        self.monitor = monitor
+        self.linger_ms = linger_ms
+        self._on_close = on_close
+
+    def write(self, parts: Sequence[Frame]) -> Written:
+        if self.dealer.closed:
+            return Written.GONE
+        self.dealer.check_soon()
+        try:
+            return _send_rest(self.dealer, parts)
+        except zmq.Again:
+            return Written.BLOCKED
+        except zmq.ZMQError as error:
+            return _gone(error)
+
+    def close(self) -> None:
+        if not self.dealer.closed:
+            self.dealer.socket.disable_monitor()
+            self.monitor.close(0)
+            self.dealer.close(self.linger_ms)
+            self._on_close(self)
+
+
+def _gone(error: zmq.ZMQError) -> Written:
+    if error.errno != zmq.EHOSTUNREACH:
+        _log.warning("a peer is given up: sending failed with %s", error)
+    return Written.GONE
+
+
+def _send_rest(to: LoopSocket, parts: Sequence[Frame]) -> Written:
+    """All parts as one message. ZeroMQ refuses at the first part or takes the whole."""
+    send = to.socket.send
+    last = len(parts) - 1
+    for index, part in enumerate(parts):
+        send(part, NOBLOCK if index == last else MORE)
+    return Written.SENT
+
+
+class ZmqEndpoint(LinkEndpoint):
+    """`bind` empty: this process only dials. With CURVE every address must be tcp."""
+
+    def __init__(
+        self,
+        me: Peer,
+        handler: LinkHandler,
+        bind: str = "",
+        *,
+        options: LinkOptions | None = None,
+        zmq_options: ZmqOptions | None = None,
+        curve: CurveKeys | None = None,
+    ) -> None:
+        super().__init__(me, handler, options)
+        if bind:
+            check_address(bind, curve)
+        self._bind = bind
+        self._address = ""
+        self._inode = 0
+        self._zmq_options = zmq_options or ZmqOptions()
+        self._curve = curve
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._router: LoopSocket | None = None
+        self._zap: ZapHandler | None = None
+        self._dialled: set[_DialledConnection] = set()
+
+    # -- the port --------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        clear_stale_ipc(self._bind)
+        self._context = zmq.Context()
+        try:
+            self._begin_listening(self._context)
+        except BusError:
+            self._context.destroy(linger=0)
+            self._context = None
+            raise
+        self._begin()
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    @property
+    def strangers_refused(self) -> int:
+        """Connections turned away because their CURVE key is not listed."""
+        return self._zap.refused if self._zap is not None else 0
+
+    def dial(self, name: str, address: str) -> None:
+        check_address(address, self._curve)
+        super().dial(name, address)
+
+    async def close(self) -> None:
+        await self._shut(tell=True, linger_ms=self._zmq_options.linger_ms)
+
+    async def abort(self) -> None:
+        """Close without a goodbye and without lingering, as a dying process does."""
+        await self._shut(tell=False, linger_ms=0)
+
+    # -- listening -------------------------------------------------------------------------------------
+
+    def _begin_listening(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        loop = asyncio.get_running_loop()
+        if not self._bind:
+            return
+        router = context.socket(zmq.ROUTER)
+        apply_options(router, self._zmq_options)
+        apply_router_options(router)
+        if self._curve is not None:
+            self._zap = ZapHandler(context, loop, self._curve.allowed)
+            router.setsockopt(zmq.CURVE_SERVER, 1)
+            router.setsockopt(zmq.CURVE_SECRETKEY, self._curve.secret.encode())
+            router.setsockopt(zmq.CURVE_PUBLICKEY, self._curve.public.encode())
+        try:
+            router.bind(self._bind)
+        except zmq.ZMQError as error:
+            router.close(linger=0)
+            if self._zap is not None:
+                self._zap.close()
+            raise BusError(_bind_failed(self._bind, error)) from error
+        self._address = str(router.getsockopt_string(zmq.LAST_ENDPOINT)).rstrip("\0")
+        self._inode = ipc_inode(self._address)
+        self._router = LoopSocket(router, loop, self._routed, self._retry_stuck)
+
+    def _routed(self, parts: list[bytes]) -> None:
+        self._heard_accepted(parts.pop(0), parts, self._accepted_connection)
+
+    def _accepted_connection(self, identity: bytes) -> Connection:
+        assert self._router is not None
+        return _AcceptedConnection(self._router, identity)
+
+    # -- dialling --------------------------------------------------------------------------------------
+
+    def _connect(self, address: str, heard: Callable[[Sequence[bytes]], None], broke: Callable[[], None]) -> Connection:
+        socket, watch = self._dealer(address)
+        dealer = LoopSocket(socket, self.loop, heard, self._retry_stuck)
+
+        def monitored(parts: list[bytes]) -> None:
+            if parse_monitor_message(parts)["event"] & _BROKEN:
+                dealer.drain()  # what arrived before the end is still good
+                broke()
+
+        monitor = LoopSocket(watch, self.loop, monitored, lambda: None)
+        connection = _DialledConnection(dealer, monitor, self._zmq_options.linger_ms, self._dialled.discard)
+        self._dialled.add(connection)
+        return connection
+
+    def _dealer(self, address: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
+        """A connected DEALER and its monitor."""
+        assert self._context is not None
+        socket = None
+        try:
+            socket = self._context.socket(zmq.DEALER)
+            apply_options(socket, self._zmq_options)
+            # Never a leading zero byte: those identities are ZeroMQ's own.
+            socket.setsockopt(zmq.IDENTITY, b"d" + secrets.token_bytes(15))
+            if self._curve is not None:
+                socket.setsockopt(zmq.CURVE_SERVERKEY, self._curve.server_public.encode())
+                socket.setsockopt(zmq.CURVE_SECRETKEY, self._curve.secret.encode())
+                socket.setsockopt(zmq.CURVE_PUBLICKEY, self._curve.public.encode())
+            watch = socket.get_monitor_socket(_BROKEN)
+            socket.connect(address)
+        except zmq.ZMQError as error:
+            if socket is not None:
+                socket.disable_monitor()
+                socket.close(linger=0)
+            raise BusError(f"bus address {address!r} cannot be dialled: {error.strerror}") from error
+        return socket, watch
+
+    # -- the end ---------------------------------------------------------------------------------------
+
+    async def _shut(self, *, tell: bool, linger_ms: int) -> None:
+        context, self._context = self._context, None
+        if context is None:
+            return
+        loop = self.loop
+        for connection in self._dialled:
+            connection.linger_ms = linger_ms
+        self._finish(tell=tell)
+        if self._zap is not None:
+            self._zap.close()
+        if self._router is not None:
+            self._router.close(linger_ms)
+        # Ends when everything is sent or has lingered long enough; the sockets are no longer ours.
+        await loop.run_in_executor(None, context.term)
+        remove_ipc_file(self._address, self._inode)
+
+
+def _bind_failed(address: str, error: zmq.ZMQError) -> str:
+    if error.errno == zmq.EADDRINUSE:
+        return f"bus address {address!r} is in use by another process"
+    if error.errno in (errno.ENODEV, errno.EADDRNOTAVAIL):
+        return f"bus address {address!r}: this machine has no such interface"
+    return f"bus address {address!r} cannot be bound: {error.strerror}"

@@ -1,0 +1,168 @@
+"""Drives one `Egress`: batches to the journal, outcomes back, frames to the sink, acknowledgements after them.
+
+No task, no lock: everything happens inside `put`, `drained`, `tick` and the journal's callback. A process
+calls `Pumps.tick` every 50 ms or so; only pumps that wait for something are looked at.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from duologue.bus.messages import Delivered, Delivery
+from duologue.delivery.egress import Egress, Frame, Put
+from duologue.fence import Owner
+from duologue.store.ports import AppendOutcome, JournalAppender, Unknown
+
+_UNKNOWN = Unknown()
+
+
+class Sink(ABC):
+    """Where the frames go. Called from the event loop; must not block or await."""
+
+    @abstractmethod
+    def room(self) -> bool:
+        """Whether the socket's write buffer is low enough to give out more numbers (a detached one: True)."""
+
+    @abstractmethod
+    def write(self, frames: Sequence[Frame]) -> None:
+        """Write them now, in order. The acknowledgement follows when this returns."""
+
+    @abstractmethod
+    def delivered(self, ack: Delivered) -> None:
+        """Tell the shard."""
+
+    @abstractmethod
+    def stopped(self, why: str) -> None:
+        """Called once: replaced (another egress has claimed), gone (released), conflict, overflow."""
+
+    @abstractmethod
+    def owner_replaced(self, owner: Owner) -> None:
+        """The store knows a higher owner: look it up. `Pump.owner_changed` goes on."""
+
+
+class Pumps:
+    """The pumps of one process that wait for time to pass."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Pump, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def wait(self, pump: Pump, waits: bool) -> None:
+        if waits:
+            self._waiting[pump] = None
+        else:
+            self._waiting.pop(pump, None)
+
+    def tick(self) -> None:
+        for pump in list(self._waiting):
+            pump.run()
+
+
+class Pump:
+    """One egress at work. `clock`: monotonic seconds."""
+
+    def __init__(
+        self,
+        egress: Egress,
+        appender: JournalAppender,
+        sink: Sink,
+        pumps: Pumps,
+        clock: Callable[[], float],
+    ) -> None:
+        self.egress = egress
+        self._appender = appender
+        self._sink = sink
+        self._pumps = pumps
+        self._clock = clock
+        self._closed = False
+        self._running = False
+        self._again = False
+        self._barred: Owner | None = None
+
+    def put(self, owner: Owner, events: Sequence[Delivery], bodies: Sequence[bytes]) -> Put:
+        """Events from the shard. `OVERFLOW` also stops the egress: the session's limits were not kept."""
+        result = self.egress.put(owner, events, bodies)
+        if result is Put.OVERFLOW:
+            self._stop("overflow")
+        elif result is Put.TAKEN:
+            self.run()
+        return result
+
+    def invalidate(self, owner: Owner, response_id: str, through_epoch: int) -> None:
+        if self.egress.invalidate(owner, response_id, through_epoch):
+            self.run()
+
+    def owner_changed(self, owner: Owner) -> None:
+        self.egress.owner_changed(owner)
+        self.run()
+
+    def drained(self) -> None:
+        """The socket has room again."""
+        self.run()
+
+    def close(self) -> None:
+        """Detached or over: what comes back from the journal is nobody's concern now. Idempotent."""
+        self._closed = True
+        self._pumps.wait(self, False)
+
+    def run(self) -> None:
+        """Do everything that can be done now."""
+        if self._closed:
+            return
+        if self._running:  # a sink that answers by calling back in: once more, when this round is done
+            self._again = True
+            return
+        self._running = True
+        try:
+            again = True
+            while again and not self._closed:
+                self._again = False
+                self._run()
+                again = self._again
+        finally:
+            self._running = False
+        if not self._closed:
+            self._pumps.wait(self, self.egress.busy)
+
+    def _run(self) -> None:
+        egress, sink, now = self.egress, self._sink, self._clock()
+        while frames := egress.live(now, sink.room()):
+            sink.write(frames)
+            if self._closed:
+                return
+        batch = egress.next_batch(now, sink.room())
+        if batch is not None and not self._appender.submit(
+            egress.session_id, batch.owner, batch.egress, batch.first_seq, batch.entries, self._on_outcome
+        ):
+            egress.on_outcome(_UNKNOWN, now)
+        ack = egress.take_ack()
+        if ack is not None:
+            sink.delivered(ack)
+
+    def _on_outcome(self, outcome: AppendOutcome) -> None:
+        if self._closed:
+            return
+        frames = self.egress.on_outcome(outcome, self._clock())
+        if frames:
+            self._sink.write(frames)
+        if self._closed:
+            return
+        if self.egress.stopped:
+            self._stop(self.egress.stopped)
+            return
+        barred = self.egress.barred
+        if barred is not None and barred != self._barred:
+            self._barred = barred
+            self._sink.owner_replaced(barred)
+        if not isinstance(outcome, Unknown):
+            self.run()
+        else:  # repeated by the tick: a store that refuses every batch must not be asked in a loop
+            self._pumps.wait(self, True)
+
+    def _stop(self, why: str) -> None:
+        if not self._closed:
+            self.close()
+            self._sink.stopped(why)

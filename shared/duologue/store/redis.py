@@ -1,0 +1,136 @@
+"""The ports on a real server: redis-py for everything but the hot path, which is `journal_writer`.
+
+Rule 1. No call outlives its time-out, the wait for a connection included.
+Rule 2. A call runs to its end in a task of its own: cancelling the caller never interrupts a connection
+        between a command and its reply, so no later call can read an answer that is not its own.
+Rule 3. The scripts are idempotent, so a call is sent again once when its connection turns out dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import redis.asyncio as aioredis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, RedisError
+
+from duologue.store.journal_writer import JournalWriter
+from duologue.store.journals import JournalLimits, ScriptedJournal
+from duologue.store.ports import StoreUnavailable
+from duologue.store.registrations import ScriptedRegistry
+from duologue.store.scripts import Arg, Reply, Script, ScriptRunner
+from duologue.store.sessions import ScriptedSessions
+
+_MAX_CONNECTIONS = 16
+_MAX_CALLS = 1024
+_WAIT_MS = 100
+
+
+class RedisRunner(ScriptRunner):
+    """Scripts on the server at `url` (redis://[user:pw@]host:port/db, rediss://, unix://[user:pw@]/path).
+
+    `replicas`: how many must have a durable script's write before it returns (or 100 ms pass).
+    """
+
+    def __init__(self, url: str, *, timeout_s: float = 2.0, replicas: int = 0) -> None:
+        self.url = url
+        self._timeout_s = timeout_s
+        self._replicas = replicas
+        self._calls: set[asyncio.Task[Any]] = set()
+        pool = aioredis.BlockingConnectionPool.from_url(
+            url,
+            max_connections=_MAX_CONNECTIONS,
+            timeout=timeout_s,
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s,
+            retry=Retry(NoBackoff(), 1),
+            protocol=2,
+        )
+        self._client = aioredis.Redis(connection_pool=pool)
+        self._execute: Callable[..., Awaitable[Any]] = self._client.execute_command
+
+    async def run(self, script: Script, keys: Sequence[str], args: Sequence[Arg]) -> Reply:
+        if len(self._calls) >= _MAX_CALLS:
+            raise StoreUnavailable(f"{_MAX_CALLS} store calls are waiting already")
+        call = asyncio.create_task(self._evaluate(script, keys, args))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        return await asyncio.shield(call)
+
+    async def _evaluate(self, script: Script, keys: Sequence[str], args: Sequence[Arg]) -> Reply:
+        rest = (len(keys), *keys, *args)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                try:
+                    return await self._send(script, "EVALSHA", script.sha, rest)
+                except NoScriptError:
+                    return await self._send(script, "EVAL", script.source, rest)
+        except (RedisError, OSError, TimeoutError) as error:
+            reason = str(error) or type(error).__name__
+            raise StoreUnavailable(f"{script.name}: {reason}") from error
+
+    async def _send(self, script: Script, command: str, what: bytes, rest: tuple[Any, ...]) -> Reply:
+        if not (script.durable and self._replicas):
+            reply: Reply = await self._execute(command, what, *rest)
+            return reply
+        async with self._client.pipeline(transaction=False) as both:  # WAIT counts its own connection's writes
+            both.execute_command(command, what, *rest)
+            both.execute_command("WAIT", self._replicas, _WAIT_MS)
+            written: list[Any] = await both.execute()
+        first: Reply = written[0]
+        return first
+
+    async def ping(self) -> None:
+        """One round trip. Raises `StoreUnavailable`."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._execute("PING")
+        except (RedisError, OSError, TimeoutError) as error:
+            raise StoreUnavailable(str(error) or type(error).__name__) from error
+
+    async def close(self) -> None:
+        """Wait for the calls that are out (each is bounded), then close every connection."""
+        if self._calls:
+            await asyncio.wait(set(self._calls))
+        await self._client.aclose()
+        await self._client.connection_pool.disconnect()
+
+
+class RedisStore:
+    """Every port of one process. `journal_url` may name another server than `url`."""
+
+    def __init__(
+        self,
+        url: str,
+        journal_url: str = "",
+        *,
+        limits: JournalLimits | None = None,
+        session_ttl_s: float = 600.0,
+        timeout_s: float = 2.0,
+        replicas: int = 0,
+    ) -> None:
+        limits = limits or JournalLimits()
+        self._runner = RedisRunner(url, timeout_s=timeout_s, replicas=replicas)
+        self._journal_runner = (
+            RedisRunner(journal_url, timeout_s=timeout_s) if journal_url and journal_url != url else self._runner
+        )
+        self.sessions = ScriptedSessions(self._runner, ttl_s=session_ttl_s)
+        self.registry = ScriptedRegistry(self._runner)
+        self.journal = ScriptedJournal(self._journal_runner, limits)
+        self.appender = JournalWriter(journal_url or url, limits, timeout_s=timeout_s)
+
+    async def open(self) -> None:
+        """Reach both servers and start the journal connection. Raises `StoreUnavailable`."""
+        await self._runner.ping()
+        if self._journal_runner is not self._runner:
+            await self._journal_runner.ping()
+        await self.appender.open()
+
+    async def close(self) -> None:
+        await self.appender.close()
+        await self._runner.close()
+        if self._journal_runner is not self._runner:
+            await self._journal_runner.close()

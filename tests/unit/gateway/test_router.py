@@ -1,0 +1,99 @@
+"""Which shard a session goes to."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from duologue.gateway.router import Router
+from duologue.model.records import PipelineRecord, ShardRecord, encode_record
+from duologue.protocol.duplex import DuplexCapabilities
+from duologue.store.ports import Registration
+
+pytestmark = pytest.mark.unit
+
+
+def served(name: str = "m", *, sessions: int = 0, ready: bool = True) -> PipelineRecord:
+    return PipelineRecord(name, DuplexCapabilities(), True, 16_000, 24_000, 4, sessions, ready)
+
+
+def shard(
+    name: str, *pipelines: PipelineRecord, capacity: int = 8, load: int = 0, accepting: bool = True
+) -> Registration:
+    record = ShardRecord(pipelines or (served(),), load, capacity, accepting)
+    return Registration("shard", name, f"{name}-a", f"memory://{name}", extra=encode_record(record))
+
+
+def router(*members: Registration) -> Router:
+    made = Router()
+    made.update(members)
+    return made
+
+
+def chosen(made: Router, session_id: str, model: str = "m") -> list[str]:
+    return [candidate.id for candidate in made.candidates(session_id, model)]
+
+
+def test_sessions_are_spread_by_capacity() -> None:
+    made = router(shard("a", capacity=100), shard("b", capacity=300))
+    first = Counter(chosen(made, f"duplex-{n}")[0] for n in range(2000))
+    assert 0.7 < first["b"] / 2000 < 0.8
+
+
+def test_the_order_is_the_same_everywhere_and_hardly_moves_when_a_shard_goes() -> None:
+    names = "abcde"
+    whole = router(*(shard(name) for name in names))
+    again = router(*(shard(name) for name in reversed(names)))
+    fewer = router(*(shard(name) for name in names if name != "c"))
+    for n in range(50):
+        order = chosen(whole, f"duplex-{n}")
+        assert order == chosen(again, f"duplex-{n}")
+        assert [name for name in order if name != "c"] == chosen(fewer, f"duplex-{n}")
+
+
+@pytest.mark.parametrize(
+    "unable",
+    [
+        shard("b", accepting=False),
+        shard("b", load=8),
+        shard("b", served(sessions=4)),
+        shard("b", served(ready=False)),
+        shard("b", served("other")),
+    ],
+)
+def test_a_shard_that_cannot_take_the_session_is_left_out(unable: Registration) -> None:
+    made = router(shard("a"), unable)
+    assert all(chosen(made, f"duplex-{n}") == ["a"] for n in range(20))
+
+
+def test_an_owner_is_found_by_its_incarnation_only() -> None:
+    made = router(shard("a"))
+    owner = made.owner("a-a")
+    assert owner is not None
+    assert owner.id == "a"
+    assert made.owner("a") is None
+
+
+def test_models_are_listed_in_the_order_of_the_configuration() -> None:
+    made = router(shard("a", served("x"), served("y", ready=False)), shard("b", served("z")))
+    assert list(made.models) == ["x", "y", "z"]
+    assert made.first_model is not None
+    assert made.first_model.name == "x"
+    assert (made.takes("x"), made.takes("y"), made.takes("nothing")) == (True, False, False)
+
+
+def test_what_keeps_the_fleet_from_being_ready_is_named() -> None:
+    assert router(shard("a")).unready() == []
+    assert router().unready() == ["no shard is accepting sessions"]
+    (missing,) = router(shard("a", served("x", ready=False))).unready()
+    assert "x" in missing
+
+
+def test_a_record_of_another_version_is_nobody() -> None:
+    made = router(Registration("shard", "a", "a-a", "memory://a", extra=b"\xc1"))
+    assert not list(made.shards)
+
+
+def test_gateways_are_known_by_their_incarnations() -> None:
+    assert router(Registration("gateway", "g", "g-a")).gateways == {"g-a"}
