@@ -149,6 +149,7 @@ class _System:
         async with httpx.AsyncClient(timeout=2.0) as client:
             while not self._stop.is_set():
                 self._fail_if_useless()
+                self._write_state()
                 if time.monotonic() - started > READY_S:
                     raise UserError(f"not ready after {READY_S:g} s; the log above says what is missing")
                 try:

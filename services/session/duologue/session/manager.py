@@ -67,6 +67,7 @@ class DuplexSessionManager:
         self._opening: dict[str, Opening] = {}
         self._residents: dict[str, Resident] = {}
         self._moved = asyncio.Event()
+        self._ending: facts.CloseRequested | None = None
 
     def __len__(self) -> int:
         return len(self._residents)
@@ -102,6 +103,8 @@ class DuplexSessionManager:
         resident = Resident(opened, self._around, self._over)
         self._residents[session_id] = resident
         resident.start(opened)
+        if self._ending is not None:
+            resident.runner.post(self._ending)
         if opening.abandoned:
             resident.attachment.gateway_lost(opening.link)
         for message, frames in opening.early:
@@ -242,7 +245,6 @@ class DuplexSessionManager:
     def close_all(self, reason: str, close_code: int) -> None:
         """Tell every client, then end: for the end of the process. What is being opened ends as it opens."""
         self.admission.accepting = False
-        for opening in self._opening.values():
-            opening.abandoned = True
+        self._ending = facts.CloseRequested(reason, close_code)
         for resident in self.residents:
-            resident.runner.post(facts.CloseRequested(reason, close_code))
+            resident.runner.post(self._ending)

@@ -31,7 +31,11 @@ class Membership:
         registry: Registry,
         describe: Callable[[], Registration],
         learn: Callable[[Iterable[Registration]], None],
+        *,
+        beat_s: float = BEAT_S,
+        expiry_s: float = EXPIRY_S,
     ) -> None:
+        self._beat_s, self._expiry_s = beat_s, expiry_s
         self._registry = registry
         self._describe = describe
         self._learn = learn
@@ -39,22 +43,22 @@ class Membership:
 
     def store_answers(self) -> bool:
         """Whether the registry has answered within the last expiry."""
-        return asyncio.get_running_loop().time() - self._answered_at < EXPIRY_S
+        return asyncio.get_running_loop().time() - self._answered_at < self._expiry_s
 
     async def join(self) -> None:
         """Take the id over. Raises `StoreUnavailable`."""
-        self._heard(await self._registry.beat(self._describe(), expiry_s=EXPIRY_S, join=True))
+        self._heard(await self._registry.beat(self._describe(), expiry_s=self._expiry_s, join=True))
 
     async def run(self) -> None:
         """Beat until cancelled. Raises `Replaced`."""
         while True:
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(self._beat_s)
             await self.beat()
 
     async def beat(self) -> None:
         """Once. Raises `Replaced`."""
         try:
-            roster = await self._registry.beat(self._describe(), expiry_s=EXPIRY_S)
+            roster = await self._registry.beat(self._describe(), expiry_s=self._expiry_s)
         except StoreUnavailable as error:
             if self.store_answers():
                 _log.warning("the registry does not answer: %s", error)

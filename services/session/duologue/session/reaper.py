@@ -17,22 +17,22 @@ from duologue.session.resident import Resident
 from duologue.session.surroundings import Surroundings
 from duologue.store.ports import JournalRefused, Refused, StoreUnavailable
 
-INTERVAL_S: Final = 5.0
 TOUCH_AFTER_S: Final = 60.0
 MAX_TOUCHES: Final = 64
 """In one sweep, so that a shard full of silent sessions spreads them."""
 
 
 class Reaper:
-    """`sweep` once every `INTERVAL_S`; `run` does so until cancelled."""
+    """`run` sweeps every `interval_s` until cancelled."""
 
-    def __init__(self, around: Surroundings, residents: Callable[[], Sequence[Resident]]) -> None:
+    def __init__(self, around: Surroundings, residents: Callable[[], Sequence[Resident]], interval_s: float) -> None:
+        self._interval_s = interval_s
         self._around = around
         self._residents = residents
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(INTERVAL_S)
+            await asyncio.sleep(self._interval_s)
             await self.sweep()
 
     async def sweep(self) -> None:

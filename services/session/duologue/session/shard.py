@@ -28,7 +28,7 @@ from duologue.session.core.limits import SessionLimits
 from duologue.session.detached import Detacher
 from duologue.session.mailbox import MAX_FACTS
 from duologue.session.manager import DuplexSessionManager
-from duologue.session.membership import Membership, Replaced
+from duologue.session.membership import BEAT_S, EXPIRY_S, Membership, Replaced
 from duologue.session.offload import Job, OffloadPool
 from duologue.session.opening import Opener, OpenMachine
 from duologue.session.pipelines import Pipelines
@@ -74,6 +74,10 @@ class ShardOptions(msgspec.Struct, frozen=True, kw_only=True):
     limits: SessionLimits = SessionLimits()
     mailbox: int = MAX_FACTS
     offload_threads: int = 2
+    reaper_interval_s: float = 0.5
+    beat_s: float = BEAT_S
+    expiry_s: float = EXPIRY_S
+    """Of the registration."""
     advertise: str = ""
     """The bus address that others dial, where it differs from the one bound."""
     record_to: Path | None = None
@@ -132,8 +136,10 @@ class Shard:
         )
         self.switchboard = Switchboard(self.manager, self.hub)
         self.endpoint = make_endpoint(Peer(options.id, "shard", self.incarnation), self.switchboard)
-        self.membership = Membership(store.registry, self._describe, self.workers.update)
-        self._reaper = Reaper(around, lambda: self.manager.residents)
+        self.membership = Membership(
+            store.registry, self._describe, self.workers.update, beat_s=options.beat_s, expiry_s=options.expiry_s
+        )
+        self._reaper = Reaper(around, lambda: self.manager.residents, options.reaper_interval_s)
         self._pump_timer: asyncio.TimerHandle | None = None
         self._started = False
         self.metrics_url = ""

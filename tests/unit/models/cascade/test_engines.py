@@ -132,9 +132,10 @@ def spokesman(engines: Engines) -> Iterator[Spokesman]:
 
 
 def test_every_clause_is_settled_once_and_the_last_ends_the_turn(spokesman: Spokesman) -> None:
+    texts = ("Well,", " here I am, and I have a lot to say.", " —", "")
     settled = [
-        sum(emission.last for emission in spokesman.clause(*clause))
-        for clause in ((0, "Well,"), (1, " here I am, and I have a lot to say."), (2, " —"), (3, "", True))
+        sum(emission.last for emission in spokesman.clause(number, text, last=number == 3))
+        for number, text in enumerate(texts)
     ]
     assert settled == [1, 1, 1, 1]
     assert spokesman.engine.usage().state_bytes == 0

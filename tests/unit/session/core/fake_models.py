@@ -64,7 +64,9 @@ class FakeModel(DuplexModelPlugin[FakeState]):
 
     def plan_response(self, state: FakeState, request: ResponseRequest) -> AppendPlan:
         said = tuple((str(item.role), item.text) for item in request.items)
-        return AppendPlan(msgspec.msgpack.encode(Head("response", said=said, instructions=request.instructions)), stage=1)
+        return AppendPlan(
+            msgspec.msgpack.encode(Head("response", said=said, instructions=request.instructions)), stage=1
+        )
 
     def on_turn_start(self, state: FakeState, turn_id: int, epoch: int) -> None:
         state.turns += 1

@@ -136,6 +136,9 @@ class World:
         self.now = end
         return self.events[before:]
 
+    def response_count(self) -> int:
+        return len(pick(self.events, "response.created"))
+
     def heads(self) -> list[Head]:
         return [head_of(submit.head) for submit in self.submits]
 

@@ -210,7 +210,7 @@ def test_output_is_converted_to_the_session_format_in_full() -> None:
 
 def test_the_openai_dialect_has_its_own_names_and_nothing_else() -> None:
     world = World(dialect=Dialect.openai, auto=True, turn_detection=None)
-    world.say(loud=False)
+    world.say(160, loud=False)
     seen = world.answer(spoken("hi", end_of_turn=True))
     assert "response.speak" not in types(seen)
     assert "conversation.item.created" not in types(seen)

@@ -64,7 +64,8 @@ class VoiceDetector:
     def _run(self, streams: list[Stream], frames: list[Floats]) -> list[float]:
         batch = np.stack([np.concatenate((s.context, f)) for s, f in zip(streams, frames, strict=True)])
         state = np.concatenate([s.state for s in streams], axis=1)
-        output, state = self._session.run(None, {"input": batch, "state": state, "sr": self._rate})
+        results = self._session.run(None, {"input": batch, "state": state, "sr": self._rate})
+        output, state = np.asarray(results[0]), np.asarray(results[1], np.float32)
         for i, (stream, frame) in enumerate(zip(streams, frames, strict=True)):
             stream.context = frame[-_CONTEXT:].copy()
             stream.state = state[:, i : i + 1].copy()

@@ -2,6 +2,7 @@
 
 from duologue.session.core.commands import Adopted as Adopted
 from duologue.session.core.commands import Attached as Attached
+from duologue.session.core.commands import CheckpointWanted as CheckpointWanted
 from duologue.session.core.commands import CloseRequested as CloseRequested
 from duologue.session.core.commands import Covered as Covered
 from duologue.session.core.commands import Delivered as Delivered

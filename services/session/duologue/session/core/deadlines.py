@@ -37,6 +37,8 @@ def next_deadline(ctx: SessionContext) -> float | None:
     elif state.intake.deferred:
         playing = ctx.playing()
         times.append(ctx.now if playing is None else max(playing.ends_at(), ctx.now))
+    if state.intake.gap_at >= 0:
+        times.append(state.intake.gap_at)
     if state.aborting.units:
         times.append(state.aborting.since + ctx.limits.abort_wait_s)
     if state.calls:
@@ -72,6 +74,7 @@ def tick(ctx: SessionContext) -> None:
         ctx.stale("abort_unanswered")
         stages.settle_abort(ctx, dropped=False)
     _feed_silence(ctx)
+    silence.fill_gap(ctx)
     if state.intake.deferred and not ctx.busy():
         turns.promote(ctx)
     if state.calls:

@@ -151,6 +151,9 @@ class Intake(msgspec.Struct):
     answer_after: bool = False
     """A user turn ended while a response was open: answer it when that one ends."""
     speech_open: bool = False
+    gap_at: float = -1.0
+    """When the next silent unit of a media gap is due; -1: none."""
+    gap_units: int = 0
 
 
 class OpenResponse(msgspec.Struct):

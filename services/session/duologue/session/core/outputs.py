@@ -31,6 +31,7 @@ def stage_output(ctx: SessionContext, out: StageOutput) -> None:
     if out.to_stage >= 0:
         stages.relay(ctx, out)
     else:
+        stages.consumed(ctx, out.unit)
         epoch = ctx.state.epoch
         for output in ctx.plugin.project(ctx.model, out.head, out.frames):
             if ctx.state.epoch == epoch:

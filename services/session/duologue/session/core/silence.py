@@ -1,6 +1,7 @@
-"""Silence continuation: the session keeps a turn of the model alive when the client sends nothing. SANS-I/O.
+"""Silence continuation: the session keeps a turn alive when the client sends nothing. SANS-I/O.
 
-Rule 1. Only inside an open response, only for models that answer from units, and never while input waits.
+Rule 1. Inside an open response of a model that answers from units; and, for a model that plans, inside speech
+        that was announced and not committed yet (a media gap). Never while input waits.
 Rule 2. At the pace of the units: the first one a period after the last real unit (and after the gap that the
         client's own appends leave), then one each period; what is later than a period restarts the pace.
 Rule 3. At most the model's limit of them for one response, and few in the pipeline at once.
@@ -15,14 +16,38 @@ from duologue.session.core.engine_session import OpenResponse, Segment
 
 def expect(ctx: SessionContext) -> None:
     """Set, keep or drop the time of the next silent unit."""
+    if ctx.plans:
+        _expect_in_gap(ctx)
+        return
     response = ctx.response
-    if response is None or ctx.plans:
+    if response is None:
         return
     if stages.real_input_waits(ctx):
         response.next_silence_at = -1.0
         response.continuations = 0
     elif response.next_silence_at < 0:
         response.next_silence_at = max(_first(ctx), ctx.now)
+
+
+def _expect_in_gap(ctx: SessionContext) -> None:
+    intake = ctx.state.intake
+    if not (ctx.auto and intake.speech_item) or stages.real_input_waits(ctx):
+        intake.gap_at = -1.0
+    elif intake.gap_at < 0 and intake.gap_units < limit(ctx):
+        intake.gap_at = max(_first(ctx), ctx.now)
+
+
+def fill_gap(ctx: SessionContext) -> None:
+    """Feed the silent units that are due in a media gap."""
+    state = ctx.state
+    intake = state.intake
+    while 0 <= intake.gap_at <= ctx.now:
+        if intake.gap_units >= limit(ctx) or not state.ready or state.aborting.units:
+            intake.gap_at = -1.0
+            return
+        intake.gap_units += 1
+        _submit(ctx, force_listen=False)
+        intake.gap_at += ctx.traits.unit_ms / 1000
 
 
 def _first(ctx: SessionContext) -> float:
@@ -35,6 +60,7 @@ def _first(ctx: SessionContext) -> float:
 
 def heard_input(ctx: SessionContext) -> None:
     """Real input resets the chain."""
+    ctx.state.intake.gap_at, ctx.state.intake.gap_units = -1.0, 0
     if ctx.response is not None:
         ctx.response.next_silence_at = -1.0
         ctx.response.continuations = 0
@@ -63,15 +89,21 @@ def feed(ctx: SessionContext, response: OpenResponse) -> bool:
         response.next_silence_at = -1.0
         return True
     response.continuations += 1
-    last = ctx.auto and response.continuations >= limit(ctx)
-    sound = state.sound.feed
-    rest = ctx.unit_bytes - len(sound.pcm)
-    if sound.segments:
-        sound.push(bytes(rest), Segment(rest, state.intake.clock_ms, sound.segments[-1].is_speech, last))
-        stages.pump(ctx)
-    else:
-        stages.submit_unit(ctx, ctx.silence, start_ms=state.intake.clock_ms, force_listen=last, continuation=True)
+    _submit(ctx, force_listen=ctx.auto and response.continuations >= limit(ctx))
     period = ctx.traits.unit_ms / 1000
     late = ctx.now - response.next_silence_at > period
     response.next_silence_at = (ctx.now if late else response.next_silence_at) + period
     return True
+
+
+def _submit(ctx: SessionContext, *, force_listen: bool) -> None:
+    """One silent unit; what waits of an incomplete one is filled up instead."""
+    state = ctx.state
+    sound = state.sound.feed
+    at_ms = state.intake.clock_ms
+    if sound.segments:
+        rest = ctx.unit_bytes - len(sound.pcm)
+        sound.push(bytes(rest), Segment(rest, at_ms, sound.segments[-1].is_speech, force_listen))
+        stages.pump(ctx)
+    else:
+        stages.submit_unit(ctx, ctx.silence, start_ms=at_ms, force_listen=force_listen, continuation=True)

@@ -105,7 +105,7 @@ def submit_unit(
         continuation=continuation,
         force_listen=force_listen,
         is_speech=is_speech,
-        response_open=state.response is not None,
+        response_open=ctx.busy(),
         video_frames=video_frames,
     )
     plan = ctx.plugin.plan_unit(ctx.model, unit)
@@ -168,6 +168,13 @@ def relay(ctx: SessionContext, out: StageOutput) -> None:
         flight.relayed = True
     attempt = 0 if flight is None else flight.attempt
     ctx.effects.append(Submit(ctx.state.fence, out.to_stage, out.unit, out.turn_id, out.head, out.frames, attempt))
+
+
+def consumed(ctx: SessionContext, unit: int) -> None:
+    """A stage has made something of this unit."""
+    flight = ctx.state.sound.flights.get(unit)
+    if flight is not None:
+        flight.relayed = True
 
 
 def landed(ctx: SessionContext, out: StageOutput) -> None:

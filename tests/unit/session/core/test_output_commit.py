@@ -1,0 +1,175 @@
+"""Output commit, checkpoints, the buffer's limits and what happens beyond them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from duologue.fence import DeliveryId
+from duologue.protocol.duplex import Commit, SessionHeartbeat
+from duologue.session.core import CheckpointWanted, Covered, Delivered, Invalidate, SessionLimits, Tick
+from duologue.session.core.engine_session import DuplexEngineSession
+from duologue.session.core.outbox import DuplexOutputBuffer, Entry
+from unit.session.core.event_rules import violations
+from unit.session.core.session_world import World, error_codes, pick, spoken, types
+from unit.session.core.test_responses import asked
+
+pytestmark = pytest.mark.unit
+
+
+def test_structural_events_wait_for_the_checkpoint_that_contains_their_cause() -> None:
+    world = World(holds=["covers"])
+    assert world.events == []
+    assert types(world.fact(Covered(1))) == ["session.updated"]
+    assert world.send(SessionHeartbeat()) == []
+    assert world.send(SessionHeartbeat()) == []
+    assert len(world.checkpoints) == 2, "one outstanding, the rest shares the next"
+    assert types(world.fact(Covered(2))) == ["session.heartbeat_ack"]
+    assert types(world.fact(Covered(3))) == ["session.heartbeat_ack"]
+    assert world.checkpoints[2].applied == world.machine.applied == world.machine.covered
+
+
+def test_streaming_events_leave_at_once_but_never_overtake() -> None:
+    world = World(auto=True)
+    world.say(320)
+    world.answer(spoken("one "))
+    world.holds.add("covers")
+    assert types(world.answer(spoken("two ")))[0] == "response.output_audio.delta"
+    world.send(SessionHeartbeat())
+    assert world.answer(spoken("three ")) == []
+    seen = world.fact(Covered(world.checkpoints[-1].number))
+    assert types(seen)[0] == "session.heartbeat_ack"
+    assert len(seen) == 3
+
+
+def test_a_checkpoint_holds_the_outbox_and_no_sound() -> None:
+    world = World(auto=True, holds=["delivers", "covers"])
+    world.fact(Covered(1))
+    world.say(2000)
+    world.answer(spoken("x" * 50))
+    world.fact(Covered(world.checkpoints[-1].number))
+    state = msgspec.msgpack.decode(world.checkpoints[-1].body, type=DuplexEngineSession)
+    assert len(world.checkpoints[-1].body) < 10_000
+    assert not state.sound.flights and not state.sound.feed.pcm
+    kept = [*state.outbox.sent, *state.outbox.held]
+    assert b"response.created" in b"".join(entry.body for entry in kept)
+    assert all(entry.structural for entry in kept)
+
+
+def test_a_store_that_stays_away_is_waited_for_once() -> None:
+    world = World(holds=["covers"])
+    assert types(world.advance(0.24)) == []
+    assert types(world.advance(0.02)) == ["session.updated"]
+    assert types(world.send(SessionHeartbeat())) == ["session.heartbeat_ack"]
+    world.fact(Covered(1))
+    assert world.send(SessionHeartbeat()) == [], "it answers again: structural events wait again"
+
+
+def test_input_alone_is_saved_at_most_once_a_second() -> None:
+    world = World()
+    world.say(80)
+    before = len(world.checkpoints)
+    for _ in range(50):
+        world.advance(0.08)
+        world.say(80)
+    assert 3 <= len(world.checkpoints) - before <= 6
+    world.advance(1.1)
+    assert world.machine.covered == world.machine.applied
+    assert world.machine.input_audio_end_ms == 51 * 80
+
+
+def test_a_checkpoint_on_request_only_if_something_is_not_covered() -> None:
+    world = World()
+    before = len(world.checkpoints)
+    world.fact(CheckpointWanted())
+    assert len(world.checkpoints) == before
+    world.say()
+    world.say()
+    before = len(world.checkpoints)
+    world.fact(CheckpointWanted())
+    assert len(world.checkpoints) == before + 1
+    assert world.machine.covered == world.machine.applied
+
+
+def test_a_slow_client_loses_its_session_by_default() -> None:
+    world = World(auto=True, holds=["delivers"])
+    for _ in range(600):
+        if world.closed:
+            break
+        world.say()
+        if world.waiting:
+            world.answer(spoken("word "))
+    assert error_codes(world.events) == ["output_backpressure"]
+    done = pick(world.events, "response.done")[0]["response"]
+    assert done["status_details"] == {"type": "failed", "reason": "output_backpressure"}
+    assert world.events[-1]["type"] == "session.closed"
+    assert world.closed == "output_backpressure"
+    assert pick(world.events, "error")[0]["error"]["retryable"] is False
+    assert any(isinstance(effect, Invalidate) for effect in world.effects)
+    assert list(violations(world.events)) == []
+
+
+def test_or_only_its_response() -> None:
+    world = World(auto=True, holds=["delivers"], overflow_policy="fail_response")
+    while not error_codes(world.events):
+        world.say()
+        world.answer(spoken("word "))
+    assert world.closed is None
+    assert pick(world.events, "response.done")[0]["response"]["status"] == "failed"
+    world.holds.clear()
+    world.fact(Delivered(DeliveryId(1, world.last_n)))
+    world.say()
+    assert (
+        pick(world.answer(spoken("again", end_of_turn=True)), "response.done")[0]["response"]["status"] == "completed"
+    )
+
+
+def test_the_count_limits_too() -> None:
+    limits = SessionLimits(max_output_events=20)
+    world = World(limits=limits, holds=["delivers"])
+    for _ in range(40):
+        if world.closed is None:
+            world.send(SessionHeartbeat())
+    assert types(world.events)[-2:] == ["error", "session.closed"]
+    assert len(world.events) == 22
+
+
+def test_an_acknowledgement_is_a_watermark_and_frees() -> None:
+    buffer, limits = DuplexOutputBuffer(breaker=True), SessionLimits()
+    for n in range(1, 5):
+        assert buffer.put(Entry(n, b"x" * 10, True)) is not None
+    assert [entry.n for entry in buffer.acknowledge(2)] == [1, 2]
+    assert (buffer.size_bytes, buffer.events) == (20, 2)
+    assert buffer.acknowledge(2) == []
+    assert buffer.fits(limits.max_output_bytes - 20, False, limits)
+    assert not buffer.fits(limits.max_output_bytes, False, limits)
+    assert buffer.fits(limits.max_output_bytes, True, limits)
+
+
+def test_a_new_owner_numbers_what_is_left_anew() -> None:
+    buffer = DuplexOutputBuffer()
+    for n in range(1, 5):
+        buffer.put(Entry(n, b"x", True))
+    assert [deliver.n for deliver in buffer.renumber(2)] == [1, 2]
+    assert (buffer.n, buffer.size_bytes) == (2, 2)
+
+
+def test_unacknowledged_events_are_told_again_to_a_new_egress() -> None:
+    from duologue.session.core import Attached, Detached
+
+    world = asked(holds=["delivers"])
+    again = [deliver.n for deliver in world.machine.unacknowledged()]
+    assert again == list(range(1, world.last_n + 1))
+    effects = world.machine.handle(Detached(0), world.now)
+    assert [effect.n for effect in effects if hasattr(effect, "n")] == again
+    effects = world.machine.handle(Attached(2), world.now)
+    assert [effect.n for effect in effects if hasattr(effect, "n")] == again
+    assert world.machine.handle(Detached(1), world.now) == []
+    assert world.machine.detached_since is None
+
+
+def test_a_tick_that_comes_early_does_nothing() -> None:
+    world = World()
+    world.say()
+    world.send(Commit())
+    assert world.fact(Tick()) == []
