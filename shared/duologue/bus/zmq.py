@@ -224,9 +224,10 @@ class ZmqEndpoint(LinkEndpoint):
     def _dealer(self, address: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
         """A connected DEALER and its monitor."""
         assert self._context is not None
-        socket = None
+        opened: list[zmq.Socket[bytes]] = []
         try:
             socket = self._context.socket(zmq.DEALER)
+            opened.append(socket)
             apply_options(socket, self._zmq_options)
             # Never a leading zero byte: those identities are ZeroMQ's own.
             socket.setsockopt(zmq.IDENTITY, b"d" + secrets.token_bytes(15))
@@ -235,11 +236,11 @@ class ZmqEndpoint(LinkEndpoint):
                 socket.setsockopt(zmq.CURVE_SECRETKEY, self._curve.secret.encode())
                 socket.setsockopt(zmq.CURVE_PUBLICKEY, self._curve.public.encode())
             watch = socket.get_monitor_socket(_BROKEN)
+            opened.append(watch)
             socket.connect(address)
         except zmq.ZMQError as error:
-            if socket is not None:
-                socket.disable_monitor()
-                socket.close(linger=0)
+            for each in opened:  # one left open would hold the context's end for ever
+                each.close(linger=0)
             raise BusError(f"bus address {address!r} cannot be dialled: {error.strerror}") from error
         return socket, watch
 

@@ -43,9 +43,7 @@ def gauge(process: str, name: str, help_text: str, labels: Sequence[str] = ()) -
 def histogram(
     process: str, name: str, help_text: str, buckets: Sequence[float], labels: Sequence[str] = ()
 ) -> Histogram:
-    return Histogram(
-        f"duologue_{process}_{name}", help_text, labels, buckets=buckets, registry=REGISTRIES[process]
-    )
+    return Histogram(f"duologue_{process}_{name}", help_text, labels, buckets=buckets, registry=REGISTRIES[process])
 
 
 def render(processes: Iterable[str]) -> bytes:

@@ -27,18 +27,10 @@ GATEWAY_FRAMES_IN = counter("gateway", "frames_received", "Client frames receive
 GATEWAY_BYTES_IN = counter("gateway", "received_bytes", "Bytes of client frames received.")
 GATEWAY_FRAMES_OUT = counter("gateway", "frames_sent", "Frames written to client sockets.")
 GATEWAY_BYTES_OUT = counter("gateway", "sent_bytes", "Bytes written to client sockets.")
-GATEWAY_BAD_FRAMES = counter(
-    "gateway", "undecodable_frames", "Client frames that yielded no command.", ["code"]
-)
-GATEWAY_UNCOVERED = gauge(
-    "gateway", "uncovered_bytes", "Client commands kept until a checkpoint covers them."
-)
-GATEWAY_UNCOVERED_FULL = counter(
-    "gateway", "uncovered_full", "Times that a session reached its bound of them."
-)
-GATEWAY_SOCKET_WAITS = counter(
-    "gateway", "socket_waits", "Times that a full socket buffer held deliveries back."
-)
+GATEWAY_BAD_FRAMES = counter("gateway", "undecodable_frames", "Client frames that yielded no command.", ["code"])
+GATEWAY_UNCOVERED = gauge("gateway", "uncovered_bytes", "Client commands kept until a checkpoint covers them.")
+GATEWAY_UNCOVERED_FULL = counter("gateway", "uncovered_full", "Times that a session reached its bound of them.")
+GATEWAY_SOCKET_WAITS = counter("gateway", "socket_waits", "Times that a full socket buffer held deliveries back.")
 GATEWAY_PURGED = counter("gateway", "purged_events", "Audio events removed before they were numbered.")
 GATEWAY_STALE = counter("gateway", "stale_drops", "Deliveries dropped as meaningless, by kind.", ["kind"])
 GATEWAY_UNNUMBERED = gauge("gateway", "unnumbered_events", "Events waiting for their number.")
@@ -48,9 +40,7 @@ GATEWAY_RESUME_LATENCY = histogram(
 )
 GATEWAY_REPLAYED = counter("gateway", "replayed_events", "Events sent again from the journal.")
 GATEWAY_TAKEOVERS = counter("gateway", "takeovers", "Sockets replaced by another one of the same session.")
-GATEWAY_ADOPTIONS_ASKED = counter(
-    "gateway", "adoptions_asked", "Sessions for which an heir was asked.", ["result"]
-)
+GATEWAY_ADOPTIONS_ASKED = counter("gateway", "adoptions_asked", "Sessions for which an heir was asked.", ["result"])
 
 # -- session shard ---------------------------------------------------------------------------------------
 
@@ -65,13 +55,9 @@ SESSION_MAILBOX_FULL = counter("session", "mailbox_full", "Commands refused by a
 SESSION_OUTPUT_BYTES = gauge("session", "output_buffer_bytes", "Output queued or not yet acknowledged.")
 SESSION_OUTPUT_EVENTS = gauge("session", "output_buffer_events", "Output events queued or not acknowledged.")
 SESSION_OUTPUT_OVERFLOWS = counter("session", "output_overflows", "Output overflows, by policy.", ["policy"])
-SESSION_PURGED = counter(
-    "session", "purged_events", "Audio events that a cancel removed from the output buffer."
-)
+SESSION_PURGED = counter("session", "purged_events", "Audio events that a cancel removed from the output buffer.")
 SESSION_STALE = counter("session", "stale_drops", "Stage outputs dropped as meaningless, by kind.", ["kind"])
-SESSION_CREDIT_WAITS = counter(
-    "session", "output_credit_waits", "Times that a session's output waited for credit."
-)
+SESSION_CREDIT_WAITS = counter("session", "output_credit_waits", "Times that a session's output waited for credit.")
 SESSION_HANDLE = histogram("session", "handle_seconds", "One command in the session core.", FAST_SECONDS)
 SESSION_FIRST_AUDIO = histogram(
     "session",
@@ -87,18 +73,14 @@ SESSION_UNIT_LAG = histogram(
     "session", "unit_lag_seconds", "How far units are behind real time.", SPOKEN_SECONDS, ["pipeline"]
 )
 SESSION_LATE_ACKS = counter("session", "late_acks", "Playback acknowledgements that changed nothing.")
-SESSION_ADOPTIONS = counter(
-    "session", "adoptions", "Sessions adopted from a lost shard, by result.", ["result"]
-)
+SESSION_ADOPTIONS = counter("session", "adoptions", "Sessions adopted from a lost shard, by result.", ["result"])
 SESSION_HAND_OVERS = counter("session", "hand_overs", "Sessions handed over by plan, by result.", ["result"])
 SESSION_OWNER_LOST = counter("session", "owner_lost", "Sessions found to belong to another shard.")
 SESSION_CHECKPOINT_BYTES = histogram("session", "checkpoint_bytes", "Size of a checkpoint.", SIZE_BYTES)
 SESSION_CHECKPOINT_LATENCY = histogram(
     "session", "checkpoint_seconds", "From a checkpoint to its confirmation.", FAST_SECONDS
 )
-SESSION_POISON = counter(
-    "session", "poison_units", "Sessions closed because a unit was in flight at two deaths."
-)
+SESSION_POISON = counter("session", "poison_units", "Sessions closed because a unit was in flight at two deaths.")
 SESSION_CORE_FAULTS = counter("session", "core_faults", "Exceptions in the session core.", ["result"])
 
 # -- stage worker ----------------------------------------------------------------------------------------
@@ -106,64 +88,42 @@ SESSION_CORE_FAULTS = counter("session", "core_faults", "Exceptions in the sessi
 WORKER_SLOTS_USED = gauge("worker", "used_slots", "Slots taken.", ["pipeline", "stage"])
 WORKER_SLOTS = gauge("worker", "total_slots", "Slots there are.", ["pipeline", "stage"])
 WORKER_STATE_BYTES = gauge("worker", "state_bytes", "Model state held for sessions.", ["pipeline", "stage"])
-WORKER_QUEUE = histogram(
-    "worker", "queue_seconds", "A unit's wait for its step.", FAST_SECONDS, ["pipeline", "stage"]
-)
-WORKER_COMPUTE = histogram(
-    "worker", "compute_seconds", "One step of a stage.", FAST_SECONDS, ["pipeline", "stage"]
-)
+WORKER_QUEUE = histogram("worker", "queue_seconds", "A unit's wait for its step.", FAST_SECONDS, ["pipeline", "stage"])
+WORKER_COMPUTE = histogram("worker", "compute_seconds", "One step of a stage.", FAST_SECONDS, ["pipeline", "stage"])
 WORKER_BATCH = histogram("worker", "batch_units", "Units in one step.", BATCHES, ["pipeline", "stage"])
 WORKER_UNITS = counter("worker", "units", "Units consumed.", ["pipeline", "stage"])
-WORKER_FAILED = counter(
-    "worker", "failed_units", "Units that failed, by code.", ["pipeline", "stage", "code"]
-)
+WORKER_FAILED = counter("worker", "failed_units", "Units that failed, by code.", ["pipeline", "stage", "code"])
 WORKER_DEADLINES = counter("worker", "missed_deadlines", "Units past their deadline.", ["pipeline", "stage"])
-WORKER_STALE = counter(
-    "worker", "stale_drops", "Units and outputs dropped as meaningless, by kind.", ["kind"]
-)
+WORKER_STALE = counter("worker", "stale_drops", "Units and outputs dropped as meaningless, by kind.", ["kind"])
 WORKER_REFUSED = counter("worker", "opens_refused", "Sessions refused, by reason.", ["pipeline", "reason"])
 WORKER_ORPHANS = counter("worker", "orphan_slots_freed", "Slots freed because their shard was lost.")
-WORKER_OUTPUT_PENDING = gauge(
-    "worker", "pending_output_bytes", "Output waiting for the credit of a shard.", ["peer"]
-)
-WORKER_OUTPUT_FULL = counter(
-    "worker", "pending_output_full", "Sessions failed because that output was too much."
-)
+WORKER_OUTPUT_PENDING = gauge("worker", "pending_output_bytes", "Output waiting for the credit of a shard.", ["peer"])
+WORKER_OUTPUT_FULL = counter("worker", "pending_output_full", "Sessions failed because that output was too much.")
 
 # -- store -----------------------------------------------------------------------------------------------
 
 STORE_CALLS = histogram("store", "call_seconds", "Calls to the store.", FAST_SECONDS, ["script"])
 STORE_FAILURES = counter("store", "failures", "Calls that failed, by kind.", ["script", "kind"])
-STORE_REFUSALS = counter(
-    "store", "refusals", "Calls refused by a number, by script and number.", ["script", "number"]
-)
+STORE_REFUSALS = counter("store", "refusals", "Calls refused by a number, by script and number.", ["script", "number"])
 STORE_BREAKER = gauge("store", "breaker_open_ratio", "1: the store is given up for now.")
 STORE_JOURNAL_BYTES = counter("store", "journal_bytes", "Bytes appended to replay journals.")
 STORE_JOURNAL_APPENDS = counter("store", "journal_appends", "Batches appended to replay journals.")
-STORE_JOURNAL_LATENCY = histogram(
-    "store", "journal_append_seconds", "One batch of one loop turn.", FAST_SECONDS
-)
+STORE_JOURNAL_LATENCY = histogram("store", "journal_append_seconds", "One batch of one loop turn.", FAST_SECONDS)
 STORE_JOURNAL_BACKLOG = gauge("store", "journal_backlog_bytes", "Entries kept while the store is away.")
 STORE_JOURNAL_HOLES = counter("store", "journal_holes", "Sessions whose journal has lost entries.")
 STORE_JOURNAL_TRIMMED = counter("store", "journal_trimmed_events", "Entries trimmed by the journal's bound.")
 
 # -- supervisor ------------------------------------------------------------------------------------------
 
-SUPERVISOR_RESTARTS = counter(
-    "supervisor", "restarts", "Processes started again after they died.", ["process"]
-)
+SUPERVISOR_RESTARTS = counter("supervisor", "restarts", "Processes started again after they died.", ["process"])
 
 # -- every process ---------------------------------------------------------------------------------------
 
-PROCESS_LOOP_LAG = histogram(
-    "process", "loop_lag_seconds", "How late the event loop's timer is.", FAST_SECONDS
-)
+PROCESS_LOOP_LAG = histogram("process", "loop_lag_seconds", "How late the event loop's timer is.", FAST_SECONDS)
 PROCESS_STALLS = counter("process", "loop_stalls", "Gaps of the event loop longer than a second.")
 PROCESS_RSS = gauge("process", "resident_bytes", "Resident memory.")
 PROCESS_RSS.set_function(rss_bytes)
 PROCESS_CPU = gauge("process", "cpu_seconds", "User and system time since the start.")
 PROCESS_CPU.set_function(cpu_seconds)
 PROCESS_UP_SINCE = gauge("process", "start_time_seconds", "When this process started, since the epoch.")
-PROCESS_INFO = gauge(
-    "process", "info_ratio", "1, with what this process is.", ["kind", "name", "incarnation"]
-)
+PROCESS_INFO = gauge("process", "info_ratio", "1, with what this process is.", ["kind", "name", "incarnation"])

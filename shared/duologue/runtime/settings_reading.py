@@ -60,15 +60,9 @@ def _section_at(path: str, root: Section) -> Section:
     return section
 
 
-def with_environment(
-    document: dict[str, Any], environment: Mapping[str, str], root: Section
-) -> dict[str, Any]:
+def with_environment(document: dict[str, Any], environment: Mapping[str, str], root: Section) -> dict[str, Any]:
     """`document` with every `DUOLOGUE_<SECTION>__<KEY>` put over it; the same object if there is none."""
-    given = {
-        name: text
-        for name, text in sorted(environment.items())
-        if name.startswith(PREFIX) and _SEPARATOR in name
-    }
+    given = {name: text for name, text in sorted(environment.items()) if name.startswith(PREFIX) and _SEPARATOR in name}
     if not given:
         return document
     merged = {key: dict(value) if isinstance(value, dict) else value for key, value in document.items()}
@@ -76,9 +70,7 @@ def with_environment(
     for variable, text in given.items():
         section, _, key = variable.removeprefix(PREFIX).lower().partition(_SEPARATOR)
         if section not in sections:
-            raise SettingsError(
-                f"{variable}: there is no section `{section}`; there are {', '.join(sections)}"
-            )
+            raise SettingsError(f"{variable}: there is no section `{section}`; there are {', '.join(sections)}")
         hint = get_type_hints(sections[section], include_extras=True).get(key)
         if hint is None:
             raise SettingsError(f"{variable}: {_explain_unknown(section, key, root)}")

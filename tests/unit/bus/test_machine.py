@@ -257,9 +257,7 @@ def test_batches_out_of_order_are_a_gap() -> None:
     assert pair.listener().lost_reason == "gap"
 
 
-@pytest.mark.parametrize(
-    "change", [{"sender": "older life"}, {"receiver": "older life"}, {"link": 4}, {"link": 6}]
-)
+@pytest.mark.parametrize("change", [{"sender": "older life"}, {"receiver": "older life"}, {"link": 4}, {"link": 6}])
 def test_messages_of_another_life_or_link_are_refused(change: dict[str, str | int]) -> None:
     pair = live()
     pair.a.send(append())

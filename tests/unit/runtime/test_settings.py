@@ -103,9 +103,7 @@ def test_a_fault_of_the_file_names_file_key_and_what_is_allowed(tmp_path: Path, 
         ("DUOLOGUE_SESSION__OVERFLOW_POLICY", "x", "must be one of 'close', 'fail_response'"),
     ],
 )
-def test_a_fault_of_the_environment_names_the_variable(
-    tmp_path: Path, variable: str, text: str, says: str
-) -> None:
+def test_a_fault_of_the_environment_names_the_variable(tmp_path: Path, variable: str, text: str, says: str) -> None:
     assert says in refusal(tmp_path, "", {variable: text})
 
 

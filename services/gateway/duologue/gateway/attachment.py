@@ -186,7 +186,7 @@ class Attachment:
     # -- acknowledgements ---------------------------------------------------------------------------------
 
     def owes(self, delivered: Delivered) -> None:
-        """Events are on the socket that the shard still keeps: tell it at the end of this turn."""
+        """Events are on the socket that the shard still keeps: tell it soon."""
         if self._owed is None:
             self.gateway.attachments.owes(self)
         self._owed = delivered

@@ -3,20 +3,22 @@
 Rule 1. One attachment a session: putting a newer one in tells and closes the older one at once, whatever
         state its socket is in.
 Rule 2. An attachment leaves only by itself: the end of an old one does not touch a newer one.
-Rule 3. Acknowledgements are coalesced for one turn of the event loop; whoever forwards a client's frame sends
-        those of its session first.
+Rule 3. An acknowledgement waits for the next frame of its client, which it rides along with, but not longer
+        than `ACK_S`: a message of its own for each would double the wake-ups of the bus.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from duologue.bus.link import Link
 
 if TYPE_CHECKING:
     from duologue.gateway.attachment import Attachment
+
+ACK_S: Final = 0.02
 
 
 class Attachments:
@@ -25,7 +27,7 @@ class Attachments:
     def __init__(self) -> None:
         self._by_session: dict[str, Attachment] = {}
         self._owing: dict[Attachment, None] = {}
-        self._flush_asked = False
+        self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._by_session)
@@ -60,17 +62,16 @@ class Attachments:
     # -- acknowledgements ---------------------------------------------------------------------------------
 
     def owes(self, attachment: Attachment) -> None:
-        """An acknowledgement is due: send it at the end of this turn."""
+        """An acknowledgement is due."""
         self._owing[attachment] = None
-        if not self._flush_asked:
-            self._flush_asked = True
-            asyncio.get_running_loop().call_soon(self._flush)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(ACK_S, self._flush)
 
     def paid(self, attachment: Attachment) -> None:
         self._owing.pop(attachment, None)
 
     def _flush(self) -> None:
-        self._flush_asked = False
+        self._timer = None
         owing, self._owing = self._owing, {}
         for attachment in owing:
             attachment.acknowledge()

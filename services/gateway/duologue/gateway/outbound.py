@@ -4,7 +4,7 @@ A `delivery.Pump` does the work; this is its sink, and what comes before there c
 
 Rule 1. Nothing is numbered before `go_live`: first `session.created` or the replay, then what is new. Until
         then events can be purged and count against the session's output limits in the shard.
-Rule 2. Frames are written at once and in order; the acknowledgement follows in the same turn of the loop.
+Rule 2. Frames are written at once and in order; the acknowledgement follows.
 """
 
 from __future__ import annotations

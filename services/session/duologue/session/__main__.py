@@ -25,7 +25,7 @@ from duologue.runtime.loop_lag import LoopLagProbe
 from duologue.runtime.settings import SystemSettings, load_settings
 from duologue.runtime.settings_reading import SettingsError
 from duologue.runtime.signals import StopSignals
-from duologue.runtime.startup import run_process
+from duologue.runtime.startup import freeze_gc, run_process
 from duologue.session.membership import Replaced
 from duologue.session.meters import Meters
 from duologue.session.process import build_shard
@@ -61,6 +61,7 @@ async def _serve(shard: Shard, settings: SystemSettings) -> int:
             return _cannot_start(f"the store ([store] url) does not answer: {error}")
         except BusError as error:
             return _cannot_start(str(error))
+        freeze_gc()
         try:
             async with _observed(shard, settings):
                 await shard.run(stop.wait())

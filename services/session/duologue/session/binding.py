@@ -60,7 +60,7 @@ class StageBinding:
         self._fence = StageFence()
         self._held: tuple[Worker, ...] = ()
         self._links: tuple[Link, ...] = ()
-        self._opening: set[Link] = set()
+        self._opening: dict[Link, None] = {}
         self._open_timer: asyncio.TimerHandle | None = None
         self._waiting: dict[Link, deque[_Waiting]] = {}
 
@@ -72,7 +72,7 @@ class StageBinding:
     # -- what the core wants ---------------------------------------------------------------------------
 
     def open(self, order: orders.OpenStages) -> None:
-        before = set(self._links)
+        before = tuple(dict.fromkeys(self._links))
         old_fence = self._fence
         self._let_go()
         self._fence = order.fence
@@ -83,13 +83,14 @@ class StageBinding:
             return self.post(self._no_room(order.fence))
         held = tuple(chosen[stage] for stage in range(len(self.pipeline.stages)))
         links = tuple(worker.link for worker in held if worker.link is not None)
-        for link in before.difference(links):
-            link.send(CloseStages(self.session_id, old_fence))
+        for link in before:
+            if link not in links:
+                link.send(CloseStages(self.session_id, old_fence))
         self._held = tuple(dict.fromkeys(held))
         for worker in self._held:
             worker.bound[self.pipeline.name] = worker.bound.get(self.pipeline.name, 0) + 1
         self._links = links
-        self._opening = set(links)
+        self._opening = dict.fromkeys(links)
         loop = asyncio.get_running_loop()
         self._open_timer = loop.call_later(self._open_timeout_s, self._open_timed_out, order.fence)
         for link in dict.fromkeys(links):
@@ -131,7 +132,7 @@ class StageBinding:
     def close(self, fence: StageFence | None = None) -> None:
         """Free the slots of this binding (of `fence`) and of all before it. Idempotent."""
         message = CloseStages(self.session_id, fence or self._fence)
-        for link in set(self._links):
+        for link in dict.fromkeys(self._links):
             link.send(message)
         self._let_go()
 
@@ -154,7 +155,7 @@ class StageBinding:
     def on_opened(self, link: Link, message: StagesOpened) -> None:
         if message.fence != self._fence or link not in self._opening:
             return
-        self._opening.discard(link)
+        del self._opening[link]
         if not self._opening:
             self._stop_open_timer()
             self.post(facts.StagesReady(message.fence))
@@ -266,5 +267,5 @@ class StageBinding:
                 worker.bound.pop(name, None)
         self._held = ()
         self._links = ()
-        self._opening = set()
+        self._opening = {}
         self._waiting.clear()

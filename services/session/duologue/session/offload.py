@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Final
 
 from duologue.protocol.realtime.errors import RealtimeProtocolError
@@ -28,10 +28,13 @@ Done = Callable[[bytes, str], None]
 class OffloadPool:
     """Threads for the jobs of all sessions of a shard."""
 
-    def __init__(self, job: Job, *, threads: int = 2, max_queued: int = MAX_QUEUED) -> None:
+    def __init__(
+        self, job: Job, *, threads: int = 2, max_queued: int = MAX_QUEUED, executor: Executor | None = None
+    ) -> None:
+        """`executor`: instead of threads of its own."""
         self._job = job
         self._max_queued = max_queued
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="offload")
+        self._executor = executor or ThreadPoolExecutor(threads, thread_name_prefix="offload")
         self.queued = 0
         self.refused = 0
 

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -20,7 +21,6 @@ from duologue.bus.endpoint import LinkEndpoint
 from duologue.bus.link import LinkHandler, Peer
 from duologue.model.records import ShardRecord, encode_record
 from duologue.runtime.incarnation import process_incarnation
-from duologue.runtime.startup import freeze_gc
 from duologue.session.admission import Admission
 from duologue.session.background import Background
 from duologue.session.cleanup import Cleanup
@@ -96,9 +96,12 @@ class Shard:
         make_endpoint: MakeEndpoint,
         open_machine: OpenMachine,
         offload_job: Job,
+        executor: Executor | None = None,
+        incarnation: str = "",
     ) -> None:
+        """`executor`: for offloaded jobs, instead of threads. `incarnation`: where it is not the process's own."""
         self.options = options
-        self.incarnation = process_incarnation()
+        self.incarnation = incarnation or process_incarnation()
         self.pipelines = pipelines
         self.store = store
         self.background = Background()
@@ -106,7 +109,7 @@ class Shard:
         self.workers = StageWorkers(self._dial, self._hang_up)
         self.hub = StageHub(self.workers)
         self.cleanup = Cleanup(store.sessions, store.journal, self.background)
-        self.offload = OffloadPool(offload_job, threads=options.offload_threads)
+        self.offload = OffloadPool(offload_job, threads=options.offload_threads, executor=executor)
         self.detacher = Detacher(
             store.journal, store.appender, self.background, lambda: asyncio.get_running_loop().time()
         )
@@ -189,7 +192,6 @@ class Shard:
                 self.offload.close()
         self._tick_pumps()
         self._started = True
-        freeze_gc()
         _log.info(
             "shard %s is ready at %s: at most %d sessions of %s",
             self.options.id,

@@ -18,7 +18,7 @@ from duologue.stages.counts import StageCounts
 from duologue.stages.cursor import Cursor, Entry
 from duologue.stages.slots import SlotTable
 from duologue.stages.step import Done, Kind, Order, Work
-from duologue.stages.step_loop import StepLoop
+from duologue.stages.step_loop import MakeSteps, StepLoop
 
 _log = logging.getLogger("duologue.stages")
 
@@ -51,6 +51,7 @@ class HostedStage:
         engine: StageEngine,
         loop: asyncio.AbstractEventLoop,
         sink: StageSink,
+        make_steps: MakeSteps = StepLoop,
     ) -> None:
         self.pipeline = pipeline
         self.index = index
@@ -59,7 +60,7 @@ class HostedStage:
         self.deadline_s = spec.deadline_ms / 1000
         self.slots = SlotTable(spec.slots)
         self.counts = StageCounts(pipeline, spec.name)
-        self.steps = StepLoop(f"{pipeline}/{spec.name}", engine, loop, self._done)
+        self.steps = make_steps(f"{pipeline}/{spec.name}", engine, loop, self._done)
         self.pump_wanted = False
         self._loop = loop
         self._sink = sink

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from queue import SimpleQueue
 
@@ -16,8 +17,30 @@ from duologue.model.engine import StageEngine
 from duologue.stages.step import Done, Work, perform
 
 
-class StepLoop:
-    """`on_done` is called on the loop's thread, once for each `start`."""
+class Steps(ABC):
+    """Where the steps of one engine are done. `on_done` is called on the loop's thread, once for each `start`."""
+
+    busy_since: float | None = None
+    """When the step that is out began, by the loop's clock."""
+
+    @abstractmethod
+    def run(self, work: Work) -> Done:
+        """Do a short step here and now."""
+
+    @abstractmethod
+    def start(self, work: Work) -> None:
+        """Begin a step that may take its time."""
+
+    @abstractmethod
+    def stop(self, timeout_s: float) -> bool:
+        """Let the step that is out end. False: it did not, in this time."""
+
+
+MakeSteps = Callable[[str, StageEngine, asyncio.AbstractEventLoop, Callable[[Done], None]], Steps]
+
+
+class StepLoop(Steps):
+    """In a thread of its own, which starts with the first long step."""
 
     def __init__(
         self, name: str, engine: StageEngine, loop: asyncio.AbstractEventLoop, on_done: Callable[[Done], None]
@@ -28,15 +51,11 @@ class StepLoop:
         self._on_done = on_done
         self._work: SimpleQueue[Work | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self.busy_since: float | None = None
-        """When the step that is out began, by the loop's clock."""
 
     def run(self, work: Work) -> Done:
-        """Do a short step here and now."""
         return perform(self._engine, work)
 
     def start(self, work: Work) -> None:
-        """Give a step to the thread."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._main, name=self._name, daemon=True)
             self._thread.start()
@@ -44,7 +63,6 @@ class StepLoop:
         self._work.put(work)
 
     def stop(self, timeout_s: float) -> bool:
-        """Let the thread end after its step. False: it did not, in this time."""
         if self._thread is None:
             return True
         self._work.put(None)

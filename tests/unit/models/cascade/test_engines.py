@@ -132,7 +132,7 @@ def spokesman(engines: Engines) -> Iterator[Spokesman]:
 
 
 def test_every_clause_is_settled_once_and_the_last_ends_the_turn(spokesman: Spokesman) -> None:
-    texts = ("Well,", " here I am, and I have a lot to say.", " —", "")
+    texts = ("Well,", " here I am, and I have a lot to say.", "", "")
     settled = [
         sum(emission.last for emission in spokesman.clause(number, text, last=number == 3))
         for number, text in enumerate(texts)

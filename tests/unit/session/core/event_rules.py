@@ -42,7 +42,9 @@ def violations(events: Iterable[dict[str, Any]]) -> Iterator[str]:
             epoch = max(epoch, event["epoch"])
         if name.startswith("conversation.item.") and "item" in event:
             items[event["item"]["id"]].append(name.rsplit(".", 1)[1])
-        response_id = event.get("response_id")
+        if name == "conversation.item.deleted":
+            items.pop(event["item_id"], None)
+        response_id = event.get("response_id") or event.get("response", {}).get("id")
         if response_id is None or name in ("output_audio_buffer.cleared",):
             continue
         if name == "response.created":
@@ -54,7 +56,7 @@ def violations(events: Iterable[dict[str, Any]]) -> Iterator[str]:
             continue
         if response_id in done:
             yield f"{at}: {name} after its response.done"
-        if name in ORDER:
+        if name in ORDER and event.get("part", {}).get("type") != "text":
             if ORDER.index(name) < step[response_id]:
                 yield f"{at}: {name} after {ORDER[step[response_id]]}"
             step[response_id] = max(step[response_id], ORDER.index(name))

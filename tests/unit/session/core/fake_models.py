@@ -42,7 +42,7 @@ class FakeModel(DuplexModelPlugin[FakeState]):
         kind: dict[str, Any] = {"unit_ms": UNIT_MS, "input_rate_hz": RATE_HZ, "output_rate_hz": 24_000}
         self.traits = ModelTraits(**(kind | traits))
         self.transcript: str | None = None
-        self.fault = False
+        self.faults = 0
         self.text_turns = True
 
     def capabilities(self, max_sessions: int) -> DuplexCapabilities:
@@ -55,7 +55,8 @@ class FakeModel(DuplexModelPlugin[FakeState]):
         return (b"hear", (config.instructions or "").encode())
 
     def plan_unit(self, state: FakeState, unit: InputUnit) -> AppendPlan:
-        if self.fault:
+        if self.faults:
+            self.faults -= 1
             raise RuntimeError("a planted fault")
         assert len(unit.pcm) == UNIT_BYTES
         state.units += 1

@@ -53,9 +53,10 @@ def lost(ctx: SessionContext, fact: StagesLost) -> None:
         ctx.error(RealtimeProtocolError(code, fact.message or code))
         closing.close(ctx, code, close_code=1013 if code == "resource_exhausted" else 1011)
         return
-    if ctx.response is not None:
-        end_failed(ctx, code)
-    stages.rebind(ctx)
+    stages.unbind(ctx)
+    end_failed(ctx, code)
     if stages.poisonous(ctx):
         ctx.error(RealtimeProtocolError("poison_input", "a unit of input brought down two workers"))
         closing.close(ctx, "poison_input", close_code=1011)
+    else:
+        stages.open_stages(ctx)

@@ -270,10 +270,9 @@ class DuplexSessionMachine:
         ctx.effects.extend(state.outbox.renumber(command.journaled.n))
         sound = state.sound
         sound.flights, sound.flight_bytes, sound.in_window = {}, 0, 0
-        state.aborting.units, state.aborting.dropped = [], []
-        if state.response is not None:
-            failures.end_failed(ctx, "shard_lost")
-        stages.rebind(ctx)
+        stages.unbind(ctx)
+        failures.end_failed(ctx, "shard_lost")
+        stages.open_stages(ctx)
 
     # -- the end of a step --------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from duologue.model.plugin import AppendPlan, InputUnit
 from duologue.session.core.commands import StageOutput, UnitsAborted
 from duologue.session.core.context import SessionContext
 from duologue.session.core.effects import Abort, OpenStages, Submit
-from duologue.session.core.engine_session import Flight, Segment, SoundBuffer
+from duologue.session.core.engine_session import Flight, PendingAbort, Segment, SoundBuffer
 
 MAX_SILENCE_IN_FLIGHT = 4
 
@@ -88,56 +88,61 @@ def submit_unit(
     pcm: bytes,
     *,
     start_ms: float,
-    is_speech: bool | None = False,
+    is_speech: bool = False,
     force_listen: bool = False,
     final: bool = False,
     video_frames: tuple[bytes, ...] = (),
     continuation: bool = False,
 ) -> None:
+    """Have the plugin plan one unit of input, and send it."""
     state = ctx.state
-    unit = InputUnit(
-        pcm=pcm,
-        turn_id=state.turn_id,
-        epoch=state.epoch,
-        start_ms=round(start_ms),
-        auto=state.config.auto_response,
-        final=final,
-        continuation=continuation,
-        force_listen=force_listen,
-        is_speech=is_speech,
-        response_open=ctx.busy(),
-        video_frames=video_frames,
+    flight = Flight(
+        state.turn_id,
+        b"",
+        (),
+        0,
+        pcm,
+        start_ms,
+        is_speech,
+        force_listen,
+        final,
+        video_frames,
+        continuation,
     )
-    plan = ctx.plugin.plan_unit(ctx.model, unit)
+    _plan(ctx, flight)
     state.locked = True
     state.last_submit_at = ctx.now
-    _launch(
-        ctx,
-        plan,
-        Flight(
-            state.turn_id,
-            plan.head,
-            plan.frames,
-            plan.stage,
-            pcm,
-            start_ms,
-            bool(is_speech),
-            force_listen,
-            final,
-            video_frames,
-            continuation,
-        ),
+    _launch(ctx, flight)
+
+
+def _plan(ctx: SessionContext, flight: Flight) -> None:
+    """What is submitted for a unit, as the model's state is now."""
+    state = ctx.state
+    unit = InputUnit(
+        pcm=flight.pcm,
+        turn_id=flight.turn_id,
+        epoch=state.epoch,
+        start_ms=round(flight.start_ms),
+        auto=state.config.auto_response,
+        final=flight.final,
+        continuation=flight.continuation,
+        force_listen=flight.force_listen,
+        is_speech=flight.is_speech,
+        response_open=ctx.busy(),
+        video_frames=flight.video_frames,
     )
+    plan = ctx.plugin.plan_unit(ctx.model, unit)
+    flight.head, flight.frames, flight.stage = plan.head, plan.frames, plan.stage
 
 
 def submit_plan(ctx: SessionContext, plan: AppendPlan) -> None:
     """Submit what the plugin made from the conversation, ahead of others' later units."""
     ctx.urgent = True
-    _launch(ctx, plan, Flight(ctx.state.turn_id, plan.head, plan.frames, plan.stage, is_input=False))
+    _launch(ctx, Flight(ctx.state.turn_id, plan.head, plan.frames, plan.stage, is_input=False))
     ctx.state.last_submit_at = ctx.now
 
 
-def _launch(ctx: SessionContext, plan: AppendPlan, flight: Flight) -> None:
+def _launch(ctx: SessionContext, flight: Flight) -> None:
     state = ctx.state
     number = state.next_unit
     state.next_unit += 1
@@ -217,22 +222,20 @@ def advance_epoch(ctx: SessionContext) -> None:
     if state.ready:
         ctx.effects.append(Abort(state.fence))
     ctx.plugin.on_cancel(ctx.model, state.epoch)
-    waiting: list[int] = []
+    pending = state.aborting
     for number, flight in list(state.sound.flights.items()):
-        if number in state.aborting.units or number in state.aborting.dropped:
+        if number in pending.units or number in pending.dropped:
             continue
-        if ctx.auto and flight.is_input and not flight.relayed and not flight.continuation:
-            waiting.append(number)
-        else:
+        returns = ctx.auto and flight.is_input and not flight.continuation
+        if not returns or flight.relayed:
             forget(ctx, number)
-    state.aborting.units += waiting
-    state.aborting.since = ctx.now
+        elif state.ready:
+            pending.units.append(number)
+    pending.since = ctx.now
     if not ctx.auto:
         state.sound.feed.clear()
         state.intake.awaiting.clear()
     state.intake.answer_due = False
-    if not state.ready:
-        settle_abort(ctx, dropped=True)
 
 
 def aborted(ctx: SessionContext, fact: UnitsAborted) -> None:
@@ -284,21 +287,20 @@ def settle_abort(ctx: SessionContext, *, dropped: bool) -> None:
 # -- a new binding ----------------------------------------------------------------------------------------
 
 
-def rebind(ctx: SessionContext) -> None:
-    """The workers are gone: bind again. Units of input that were under way are tried again, in order."""
+def unbind(ctx: SessionContext) -> None:
+    """The workers are gone. Units of an auto session that were under way will be tried again, in order and
+    under their numbers; a turn that was being answered is lost with its response."""
     state = ctx.state
     state.binding += 1
+    state.ready = False
+    state.aborting = PendingAbort()
     for number, flight in list(state.sound.flights.items()):
-        if number in state.aborting.units:
-            continue
         if not ctx.auto or not flight.is_input or flight.continuation:
             forget(ctx, number)
             continue
         flight.attempt += 1
         flight.deaths += 1
         flight.places, flight.relayed = 1, False
-    settle_abort(ctx, dropped=True)
-    open_stages(ctx)
 
 
 def poisonous(ctx: SessionContext) -> bool:
@@ -314,6 +316,7 @@ def bound(ctx: SessionContext, opened: StageFence) -> None:
         ctx.effects.append(Abort(state.fence))
     state.ready = state.was_ready = True
     for number, flight in state.sound.flights.items():
-        if number not in state.aborting.units:
-            _send(ctx, number, flight)
+        if flight.is_input:
+            _plan(ctx, flight)
+        _send(ctx, number, flight)
     pump(ctx)

@@ -206,7 +206,8 @@ def user_turn(ctx: SessionContext, turn: UserTurn) -> None:
         input_state.speech_stopped(ctx, turn.end_ms)
         input_state.reset_turn(ctx)
         return
-    input_state.speech_started(ctx, turn.start_ms)
+    if not intake.speech_item:
+        input_state.speech_started(ctx, turn.start_ms)
     input_state.speech_stopped(ctx, turn.end_ms)
     tools.settle_open(ctx, "late")
     _fan_out(ctx, turn.transcript, {})

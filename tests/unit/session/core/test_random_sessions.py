@@ -1,0 +1,193 @@
+"""Random commands, legal or not, at random times: what must hold holds, and a restored session does the same."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from duologue.model.outputs import ModelOutput, ToolCall, UserTurn
+from duologue.protocol.duplex import (
+    AckPlayback,
+    BargeIn,
+    CancelInput,
+    CancelResponse,
+    ClearInput,
+    ClearOutput,
+    Commit,
+    ContentPart,
+    CreateItem,
+    CreateResponse,
+    DeleteItem,
+    Dialect,
+    Item,
+    RetrieveItem,
+    SessionHeartbeat,
+    SessionUpdate,
+    TruncateItem,
+    TurnSignal,
+    message_item,
+)
+from duologue.session.core import Attached, Covered, Detached, SessionLimits, StageFailed, StagesLost, UnitsAborted
+from unit.session.core.event_rules import violations
+from unit.session.core.fake_models import UNIT_BYTES, FakeModel
+from unit.session.core.session_world import World, pick, spoken
+
+pytestmark = pytest.mark.unit
+
+STEPS = 160
+
+
+class Chaos:
+    """One seeded session. `restarts`: it goes on from a snapshot now and then."""
+
+    def __init__(self, seed: int, restarts: bool) -> None:
+        self.r = random.Random(seed)
+        self.restarts = random.Random(seed + 1) if restarts else None
+        plans, auto = self.r.random() < 0.3, self.r.random() < 0.5
+        dialect = self.r.choice([Dialect.duplex, Dialect.duplex, Dialect.openai, Dialect.openai_beta])
+        limits = SessionLimits(max_output_events=self.r.choice([512, 60]), idle_ttl_s=1000)
+        policy = self.r.choice(["listen_only", "barge_in_on_speech", "barge_in_on_sustained_speech"])
+        session = {"overflow_policy": self.r.choice(["close", "fail_response"]), "turn_detection": None}
+        if policy == "barge_in_on_speech":
+            session["turn_detection"] = {"type": "server_vad"}
+        else:
+            session["overlap_policy"] = policy if policy != "listen_only" else "listen_only"
+        model = FakeModel(answers="plan" if plans else "units", max_in_flight=self.r.choice([2, 8]))
+        self.world = World(model, auto=auto, dialect=dialect, limits=limits, **session)
+        self.epoch = 0
+
+    def run(self) -> World:
+        for _ in range(STEPS):
+            self.r.choice(self.choices())()
+            if self.restarts is not None and self.restarts.random() < 0.2:
+                self.world.restart()
+            self.check()
+        return self.world
+
+    def check(self) -> None:
+        world = self.world
+        state = world.machine._ctx.state
+        assert "internal_error" not in [event["error"]["code"] for event in pick(world.events, "error")]
+        assert state.epoch >= self.epoch
+        self.epoch = state.epoch
+        outbox, sound = state.outbox, state.sound
+        assert outbox.size_bytes == sum(len(entry.body) for entry in (*outbox.sent, *outbox.held))
+        assert outbox.events <= world.limits.max_output_events + world.limits.reserve_output_events + 1
+        assert sound.flight_bytes == sum(len(flight.pcm) for flight in sound.flights.values())
+        assert sound.in_window == sum(flight.is_input for flight in sound.flights.values())
+        for buffer in (sound.feed, sound.buffer, sound.retained):
+            assert sum(segment.size for segment in buffer.segments) == len(buffer.pcm)
+        if world.machine.closed:
+            assert world.machine.pending_input_bytes == 0
+        assert len(sound.feed.pcm) < UNIT_BYTES or len(sound.flights) > 0 or not state.ready or state.aborting.units
+
+    def choices(self) -> list[Callable[[], object]]:
+        w, r = self.world, self.r
+        items = [event["item"]["id"] for event in pick(w.events, "conversation.item.done")] or ["none"]
+        some = r.choice(items)
+        say = lambda: w.say(r.choice([20, 80, 200, 500]), r.random() < 0.7, **r.choice(HINTS))  # noqa: E731
+        answer = lambda: w.answer(self.output(), last=r.random() < 0.9) if w.waiting else None  # noqa: E731
+        return [
+            *[say] * 6,
+            *[answer] * 10,
+            *[lambda: w.advance(r.choice([0.01, 0.08, 0.4]))] * 4,
+            *[lambda: w.send(Commit(response_create=r.choice([None, True, False])))] * 3,
+            lambda: w.send(CreateResponse()),
+            lambda: w.send(CancelResponse()),
+            lambda: w.send(r.choice([CancelInput(), BargeIn(), ClearInput(), ClearOutput()])),
+            lambda: w.send(AckPlayback(played_ms=r.randint(-5, 900), truncate=r.random() < 0.1)),
+            lambda: w.send(AckPlayback(played_ms=r.randint(0, 400), item_id=some)),
+            lambda: w.send(TruncateItem(item_id=some, audio_end_ms=r.randint(0, 500))),
+            lambda: w.send(
+                CreateItem(item=typed(r.choice(["", "m1", "m2"])), previous_item_id=r.choice([None, some, "root"]))
+            ),
+            lambda: w.send(r.choice([RetrieveItem(item_id=some), DeleteItem(item_id=some)])),
+            lambda: w.send(result(r.choice(["c1", "c2", "c3"]))),
+            lambda: w.send(SessionUpdate(session=r.choice(UPDATES))),
+            lambda: w.send(r.choice([SessionHeartbeat(), TurnSignal(event="user_started")])),
+            lambda: self.toggle(),
+            lambda: self.fail(),
+            lambda: w.fact(r.choice([Attached(r.randint(0, 3)), Detached(r.randint(0, 3))])),
+        ]
+
+    def output(self) -> ModelOutput:
+        r = self.r
+        return r.choice(
+            [
+                spoken("word ", end_of_turn=False),
+                spoken("word ", end_of_turn=False),
+                spoken("end", end_of_turn=True),
+                ModelOutput(listen=True),
+                ModelOutput(text="text only"),
+                ModelOutput(),
+                ModelOutput(undecided=True),
+                ModelOutput(end_of_turn=True),
+                ModelOutput(speech_started_ms=r.randint(0, 900)),
+                ModelOutput(speech_stopped_ms=r.randint(0, 900)),
+                ModelOutput(user_turn=UserTurn(r.choice(["hello", ""]), 0, 80, answer=r.random() < 0.7)),
+                ModelOutput(interrupt="turn_detected"),
+                ModelOutput(tool_calls=(ToolCall("f", "{}", r.choice(["c1", "c2"])), ToolCall(raw="?"))),
+                ModelOutput(error_code="recognition_overloaded", error="late"),
+            ]
+        )
+
+    def toggle(self) -> None:
+        """A part of the world stops, or catches up."""
+        world = self.world
+        part = self.r.choice(["covers", "delivers", "aborts"])
+        if part not in world.holds:
+            world.holds.add(part)
+            return
+        world.holds.discard(part)
+        if part == "covers" and world.checkpoints:
+            world.fact(Covered(world.checkpoints[-1].number))
+        if part == "aborts":
+            world.fact(UnitsAborted(world.fences[-1], tuple(range(0, 500, 2)), tuple(range(1, 500, 2))))
+
+    def fail(self) -> None:
+        world = self.world
+        if world.waiting and self.r.random() < 0.5:
+            unit = world.waiting[0]
+            world.fact(StageFailed(unit.fence, 0, unit.unit, "engine_error", "broke"))
+        elif self.r.random() < 0.3:
+            world.fact(StagesLost(world.fences[-1], "worker_lost", "gone"))
+
+
+HINTS: list[dict[str, object]] = [
+    {},
+    {},
+    {},
+    {"force_barge_in": True},
+    {"overlap_action": "drop"},
+    {"overlap_action": "listen"},
+    {"transcript": "yeah"},
+    {"force_listen": True},
+]
+UPDATES: list[dict[str, object]] = [
+    {"temperature": 0.5},
+    {"instructions": "Hm."},
+    {"voice": "alto"},
+    {"modalities": ["text"]},
+    {"modalities": ["text", "audio"]},
+    {"output_audio_format": {"type": "pcm16", "rate": 16_000}},
+    {"input_audio_format": "g711_ulaw", "sample_rate_hz": 8000},
+    {"input_audio_format": "pcm16", "sample_rate_hz": 16_000},
+]
+
+
+def typed(item_id: str) -> Item:
+    return message_item(item_id, "user", ContentPart(type="input_text", text="hi"))
+
+
+def result(call_id: str) -> CreateItem:
+    return CreateItem(item=Item(id="", type="function_call_output", call_id=call_id, output="{}"))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_must_hold_holds_and_a_restored_session_does_the_same(seed: int) -> None:
+    plain = Chaos(seed, restarts=False).run()
+    assert list(violations(plain.events)) == []
+    restored = Chaos(seed, restarts=True).run()
+    assert restored.effects == plain.effects
