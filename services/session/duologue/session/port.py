@@ -13,6 +13,7 @@ from duologue.fence import CommandNo
 from duologue.protocol.duplex import DuplexCommand
 from duologue.session.core.commands import SessionCommand
 from duologue.session.core.effects import SessionEffect
+from duologue.session.core.observations import Observations
 
 
 class SessionMachine(Protocol):
@@ -71,6 +72,11 @@ class SessionMachine(Protocol):
     @property
     def stale(self) -> Mapping[str, int]:
         """How much came too late to mean anything, by kind."""
+        ...
+
+    @property
+    def observed(self) -> Observations:
+        """What it measures of itself. Whoever takes the latencies clears them."""
         ...
 
     @property

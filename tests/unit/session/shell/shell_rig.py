@@ -22,6 +22,7 @@ from duologue.session.cleanup import Cleanup
 from duologue.session.core import commands as facts
 from duologue.session.core import effects as orders
 from duologue.session.core.limits import SessionLimits
+from duologue.session.core.observations import Observations
 from duologue.session.manager import DuplexSessionManager
 from duologue.session.offload import OffloadPool
 from duologue.session.opening import Opener
@@ -90,6 +91,7 @@ class FakeMachine:
         self.input_audio_end_ms = 0
         self.closed = False
         self.stale: dict[str, int] = {}
+        self.observed = Observations()
         self.story: list[tuple[float, str, list[str]]] = []
         self.n = 0
         self.unit = 0

@@ -61,6 +61,7 @@ def take(ctx: SessionContext, command: AppendAudio, source: AudioFormat, pcm: by
     intake.clock_ms += ms
     intake.append_ms = ms
     speech = _is_speech(ctx, command, pcm)
+    ctx.observed.heard(ctx.now, ms, speech=speech)
     wants_barge_in = overlap.asks_for_barge_in(command)
     if wants_barge_in and not ctx.capabilities.supports_barge_in:
         ctx.error(
@@ -85,6 +86,7 @@ def take(ctx: SessionContext, command: AppendAudio, source: AudioFormat, pcm: by
             return
         if row.action == "barge_in":
             turns.keep_deferred(ctx)
+            ctx.observed.interrupted(ctx.now)
             cancel.interrupt(ctx, row.cancel_reason)
         segment.force_listen |= row.force_listen
     elif not ctx.auto and not speech and not (command.video_frames and not command.audio):
@@ -114,6 +116,11 @@ def _buffer(ctx: SessionContext, pcm: bytes, segment: Segment) -> None:
     sound.feed.push(pcm, segment)
     silence.heard_input(ctx)
     stages.pump(ctx)
+    rest = len(sound.feed.pcm) % ctx.unit_bytes
+    if rest < len(pcm):  # this append made a unit whole
+        at_ms = ctx.state.intake.clock_ms - rest / 4 / ctx.traits.input_rate_hz * 1000
+        ctx.observed.unit_complete(at_ms, ctx.now)
+    silence.expect(ctx)  # less than a unit goes nowhere by itself
 
 
 def _is_speech(ctx: SessionContext, command: AppendAudio, pcm: bytes) -> bool:

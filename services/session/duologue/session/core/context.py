@@ -26,6 +26,7 @@ from duologue.session.core.ears import Ears
 from duologue.session.core.effects import SessionEffect
 from duologue.session.core.engine_session import DuplexEngineSession, OpenResponse
 from duologue.session.core.ledger import PlaybackLedger
+from duologue.session.core.observations import Observations
 from duologue.session.core.outbox import Entry
 from duologue.session.core.voice import Voice
 
@@ -46,6 +47,7 @@ class SessionContext:
         "limits",
         "model",
         "now",
+        "observed",
         "overflow",
         "plugin",
         "silence",
@@ -71,6 +73,7 @@ class SessionContext:
         self.effects: list[SessionEffect] = []
         self.overflow = False
         self.urgent = False
+        self.observed = Observations()
         self.unit_bytes = round(self.traits.unit_ms * self.traits.input_rate_hz / 1000) * 4
         self.silence = bytes(self.unit_bytes)
         self.ears = Ears(state.config.input_format, self.traits.input_rate_hz, state.sound.carry)
@@ -172,6 +175,7 @@ class SessionContext:
 
     def error(self, error: RealtimeProtocolError, event_id: str | None = None) -> None:
         """Tell the client of a refusal; `event_id` is the client's own, if it sent one."""
+        self.observed.rejected += error.code == "input_backpressure"
         if event_id is not None and error.event_id is None:
             error.event_id = event_id
         self.emit(error_event(error, self.event_id()), reserved=True)

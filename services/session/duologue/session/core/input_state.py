@@ -14,6 +14,7 @@ def speech_started(ctx: SessionContext, at_ms: float) -> None:
     if not intake.speech_item:
         intake.speech_item = ctx.item_id()
     intake.speech_open = True
+    ctx.observed.speech_started(intake.clock_ms - at_ms)
     ctx.emit(SpeechStarted(event_id=ctx.event_id(), audio_start_ms=max(round(at_ms), 0), item_id=intake.speech_item))
 
 
@@ -34,6 +35,7 @@ def forget_speech(ctx: SessionContext) -> None:
 def reset_turn(ctx: SessionContext) -> None:
     """A turn was committed (or was nothing): the next speech announces itself again."""
     intake = ctx.state.intake
+    ctx.observed.turn_over()
     intake.speech_item = ""
     intake.speech_open = False
     intake.heard_speech = intake.heard_silence = False
@@ -47,6 +49,7 @@ def clear(ctx: SessionContext) -> None:
     sound.feed.clear()
     sound.buffer.clear()
     sound.retained.clear()
+    ctx.observed.input_dropped()
     ctx.ears.reset()
     reset_turn(ctx)
     intake.overlap_speech_ms = 0.0

@@ -45,13 +45,15 @@ class PlaybackLedger(msgspec.Struct):
             self.first_sent_at = now
         self.sent_ms = max(self.sent_ms, through_ms)
 
-    def acknowledge(self, played_ms: float, committed_ms: float | None) -> None:
-        """Monotonic, clamped to what was sent."""
+    def acknowledge(self, played_ms: float, committed_ms: float | None) -> bool:
+        """Monotonic, clamped to what was sent. Whether anything moved."""
+        before = self.acked, self.played_ms, self.committed_ms
         played = min(max(played_ms, 0.0), self.sent_ms)
         wanted = played if committed_ms is None else min(max(committed_ms, 0.0), self.sent_ms)
         self.acked = True
         self.played_ms = max(self.played_ms, played)
         self.committed_ms = max(self.committed_ms, min(wanted, self.played_ms))
+        return before != (self.acked, self.played_ms, self.committed_ms)
 
     def elapsed_ms(self, now: float) -> float:
         """How far a client that plays without pause can have come."""

@@ -62,6 +62,7 @@ from duologue.session.core.commands import (
 from duologue.session.core.context import SessionContext
 from duologue.session.core.effects import Close, CloseStages, Deliver, SessionEffect
 from duologue.session.core.limits import SessionLimits
+from duologue.session.core.observations import Observations
 from duologue.session.core.recovery import recover
 
 STORY_LENGTH = 200
@@ -289,10 +290,12 @@ class DuplexSessionMachine:
         try:
             self._ctx = ctx = recover(broken, self._checkpoints, mark)
             self._settle()
+            _count(ctx.observed.faults, "closed" if ctx.state.life.closing else "restored")
             return ctx.effects
         except Exception:  # nothing can be trusted any more
             state = broken.state
             state.life.closing = state.life.closed = True
+            _count(broken.observed.faults, "closed")
             return [CloseStages(state.fence), Close("internal_error")]
 
     # -- what the shell asks ------------------------------------------------------------------------------
@@ -362,6 +365,11 @@ class DuplexSessionMachine:
         return self._ctx.state.stale
 
     @property
+    def observed(self) -> Observations:
+        """What it measures of itself, for the metrics."""
+        return self._ctx.observed
+
+    @property
     def closed(self) -> bool:
         return self._ctx.state.life.closing
 
@@ -373,6 +381,10 @@ class DuplexSessionMachine:
     def story(self) -> list[tuple[float, str, list[str]]]:
         """The last commands with the effects they had, without content."""
         return [(at, kind.__name__, [effect.__name__ for effect in done]) for at, kind, done in self._story]
+
+
+def _count(tally: dict[str, int], key: str) -> None:
+    tally[key] = tally.get(key, 0) + 1
 
 
 def _cost(audio: bytes, name: str | None, rate: int | None) -> float:

@@ -77,6 +77,7 @@ def _interrupted(ctx: SessionContext, reason: str) -> None:
     detection = ctx.state.config.turn_detection
     if (detection is not None and not detection.interrupt_response) or not ctx.busy():
         return
+    ctx.observed.interrupted(ctx.now)
     overlap.tell_interruption(ctx, reason)
     cancel.interrupt(ctx, reason)
 
@@ -98,6 +99,7 @@ def _said(ctx: SessionContext, output: ModelOutput, frames: Sequence[bytes]) -> 
         if not ctx.auto or ctx.plans:
             ctx.stale("speech")
             return
+        ctx.observed.answered_unasked()
         response = responses.open_response(ctx, promised=False)
     pcm = frames[0] if output.audio_rate_hz and frames else b""
     responses.say(ctx, response, output, pcm)

@@ -34,7 +34,11 @@ def settle(ctx: SessionContext) -> None:
         response.calls = []
         tools.make_stale(ctx)
     ctx.overflow = False
-    if state.config.overflow_policy == "close" or lost_error or response is None:
+    closes = state.config.overflow_policy == "close" or lost_error or response is None
+    overflows = ctx.observed.overflows
+    policy = "close" if closes else "fail_response"
+    overflows[policy] = overflows.get(policy, 0) + 1
+    if closes:
         closing.close(ctx, CODE, close_code=1013)
     else:
         stages.pump(ctx)

@@ -33,10 +33,13 @@ def open_ledger(ctx: SessionContext, response_id: str) -> None:
 def acknowledge(ctx: SessionContext, command: AckPlayback) -> None:
     """`playback.ack`: cursors are monotonic and clamped to what was sent; a late one is no error."""
     ledger = _target(ctx, command)
-    if ledger is not None:
-        ledger.acknowledge(
+    if ledger is None:
+        ctx.observed.late_acks += 1
+    else:
+        moved = ledger.acknowledge(
             float(command.played_ms), None if command.committed_ms is None else float(command.committed_ms)
         )
+        ctx.observed.late_acks += not (moved or command.truncate)
         if command.truncate:
             _cut(ctx, ledger, min(float(command.played_ms), ledger.sent_ms))
     _tell(ctx, ledger, command.played_ms, command.committed_ms, truncate=command.truncate)
@@ -134,5 +137,5 @@ def stop_playing(ctx: SessionContext, ledger: PlaybackLedger) -> None:
 
 def purge(ctx: SessionContext, response_id: str) -> None:
     """Take back the audio of a response that has no number yet, here and at the egress."""
-    ctx.state.outbox.purge(response_id)
+    ctx.observed.purged += ctx.state.outbox.purge(response_id)
     ctx.effects.append(Invalidate(response_id, ctx.state.epoch))

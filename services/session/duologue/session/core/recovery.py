@@ -24,7 +24,7 @@ def recover(broken: SessionContext, checkpoints: Checkpoints, mark: int) -> Sess
     _carry_over(broken.state, state, mark)
     model = msgspec.msgpack.decode(state.plugin_state, type=broken.plugin.state_type)
     ctx = SessionContext(state, broken.plugin, model)
-    ctx.now = state.now
+    ctx.now, ctx.observed = state.now, broken.observed
     state.life.faults = [at for at in state.life.faults if ctx.now - at < PERIOD_S] + [ctx.now]
     ctx.error(RealtimeProtocolError("internal_error", "the session met a fault of the server"))
     if state.response is not None:

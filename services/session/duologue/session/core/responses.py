@@ -164,6 +164,8 @@ def _say_aloud(ctx: SessionContext, response: OpenResponse, output: ModelOutput,
         audio_text_marks=marks or UNSET,
     )
     if pcm:
+        if not response.has_audio:
+            ctx.observed.first_audio(ctx.now)
         ctx.state.voiced = response.has_audio = True
         sound = ctx.voice.encode(pcm, output.audio_rate_hz, last=output.end_of_turn)
         _audio(ctx, response, sound, metadata, ledger.generated_ms)

@@ -191,6 +191,9 @@ def landed(ctx: SessionContext, out: StageOutput) -> None:
     flight.places -= 1
     if flight.places <= 0:
         forget(ctx, out.unit)
+        if flight.is_input and not flight.continuation:
+            # The converter may hold back a few samples: half a unit is neither this one nor the next.
+            ctx.observed.unit_landed(flight.start_ms + 1.5 * ctx.traits.unit_ms, ctx.now)
 
 
 def forget(ctx: SessionContext, unit: int) -> Flight | None:
@@ -219,6 +222,7 @@ def advance_epoch(ctx: SessionContext) -> None:
     turn-based one drops the turn that was being answered."""
     state = ctx.state
     state.epoch += 1
+    ctx.observed.input_dropped()
     if state.ready:
         ctx.effects.append(Abort(state.fence))
     ctx.plugin.on_cancel(ctx.model, state.epoch)

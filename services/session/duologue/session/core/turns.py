@@ -49,6 +49,7 @@ def commit(ctx: SessionContext, command: Commit) -> None:
     transcript = hints or ctx.plugin.on_commit(ctx.model)
     tools.settle_open(ctx, "late")
     item_id = _fan_out(ctx, transcript, extra)
+    ctx.observed.turn_ended(ctx.now)
     if ctx.auto:
         _flush(ctx, item_id, transcript)
         return
@@ -159,6 +160,7 @@ def create_response(ctx: SessionContext, command: CreateResponse) -> None:
         if not ctx.plans and not ctx.capabilities.supports_text_only_turn:
             raise RealtimeProtocolError("text_only_turn_unsupported", "this model cannot answer text alone")
     intake.deferred = intake.deferred_response = False
+    ctx.observed.turn_ended(ctx.now)
     answer(ctx, options)
 
 
@@ -166,6 +168,7 @@ def answer(ctx: SessionContext, options: ResponseOptions | None = None) -> None:
     """Open the promised response of a turn and give the turn to the model."""
     state = ctx.state
     state.intake.answer_after = False
+    ctx.observed.answered(ctx.now)
     ctx.plugin.on_turn_start(ctx.model, state.turn_id, state.epoch)
     response = responses.open_response(ctx, promised=True, options=options)
     if ctx.plans:
@@ -211,6 +214,7 @@ def user_turn(ctx: SessionContext, turn: UserTurn) -> None:
     input_state.speech_stopped(ctx, turn.end_ms)
     tools.settle_open(ctx, "late")
     _fan_out(ctx, turn.transcript, {})
+    ctx.observed.turn_ended_in_input(intake.clock_ms - turn.end_ms)
     if turn.answer:
         _answer_if_free(ctx)
     else:
@@ -257,6 +261,7 @@ def after_response(ctx: SessionContext, response: OpenResponse) -> None:
         ctx.state.sound.feed.clear()
     tools.flush(ctx, response)
     if ctx.state.intake.answer_after:
+        ctx.observed.turn_ended(ctx.now)
         answer(ctx)
     else:
         promote(ctx)
@@ -270,6 +275,7 @@ def promote(ctx: SessionContext) -> None:
     wanted = intake.deferred_response
     intake.deferred = intake.deferred_response = False
     if wanted:
+        ctx.observed.turn_ended(ctx.now)
         answer(ctx)
 
 
