@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from enum import Enum
+from itertools import islice
 
 import msgspec
 
@@ -357,6 +358,16 @@ class Egress:
         return len(self._numbered) - self._unsent
 
     @property
+    def kept_bytes(self) -> int:
+        """The size of those."""
+        return sum(len(event.body) for event in islice(self._numbered, self.kept))
+
+    @property
+    def queued_events(self) -> int:
+        """Events without a number."""
+        return len(self._queue)
+
+    @property
     def queued_bytes(self) -> int:
-        """Bytes without a number."""
+        """The size of those."""
         return self._queue_bytes

@@ -42,10 +42,14 @@ class Sink(ABC):
 
 
 class Pumps:
-    """The pumps of one process that wait for time to pass."""
+    """The pumps of one process that wait for time to pass, and what all of its pumps count together."""
 
     def __init__(self) -> None:
         self._waiting: dict[Pump, None] = {}
+        self.purged = 0
+        """Audio events removed before they had a number."""
+        self.holes = 0
+        """Sessions whose journal has lost entries: the store was away for longer than the bound."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -55,6 +59,16 @@ class Pumps:
             self._waiting[pump] = None
         else:
             self._waiting.pop(pump, None)
+
+    @property
+    def unnumbered(self) -> int:
+        """Events that have no number yet. A pump that has any waits."""
+        return sum(pump.egress.queued_events for pump in self._waiting)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Entries that were sent and are kept for the journal."""
+        return sum(pump.egress.kept_bytes for pump in self._waiting)
 
     def tick(self) -> None:
         for pump in list(self._waiting):
@@ -81,6 +95,7 @@ class Pump:
         self._running = False
         self._again = False
         self._barred: Owner | None = None
+        self._holed = False
 
     def put(self, owner: Owner, events: Sequence[Delivery], bodies: Sequence[bytes]) -> Put:
         """Events from the shard. `OVERFLOW` also stops the egress: the session's limits were not kept."""
@@ -92,7 +107,8 @@ class Pump:
         return result
 
     def invalidate(self, owner: Owner, response_id: str, through_epoch: int) -> None:
-        if self.egress.invalidate(owner, response_id, through_epoch):
+        if gone := self.egress.invalidate(owner, response_id, through_epoch):
+            self._pumps.purged += gone
             self.run()
 
     def owner_changed(self, owner: Owner) -> None:
@@ -130,6 +146,9 @@ class Pump:
     def _run(self) -> None:
         egress, sink, now = self.egress, self._sink, self._clock()
         while frames := egress.live(now, sink.room()):
+            if egress.holes and not self._holed:
+                self._holed = True
+                self._pumps.holes += 1
             sink.write(frames)
             if self._closed:
                 return

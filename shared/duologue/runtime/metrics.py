@@ -34,13 +34,14 @@ GATEWAY_SOCKET_WAITS = counter("gateway", "socket_waits", "Times that a full soc
 GATEWAY_PURGED = counter("gateway", "purged_events", "Audio events removed before they were numbered.")
 GATEWAY_STALE = counter("gateway", "stale_drops", "Deliveries dropped as meaningless, by kind.", ["kind"])
 GATEWAY_UNNUMBERED = gauge("gateway", "unnumbered_events", "Events waiting for their number.")
+GATEWAY_UNNUMBERED_FULL = counter("gateway", "unnumbered_full", "Sockets closed because too many of those waited.")
+GATEWAY_CHORES_DROPPED = counter("gateway", "chores_dropped", "Store calls given up that nobody waited for.")
 GATEWAY_RESUMES = counter("gateway", "resumes", "Resumes, by result.", ["result"])
 GATEWAY_RESUME_LATENCY = histogram(
     "gateway", "resume_seconds", "From the resume to the end of its replay.", SPOKEN_SECONDS
 )
 GATEWAY_REPLAYED = counter("gateway", "replayed_events", "Events sent again from the journal.")
 GATEWAY_TAKEOVERS = counter("gateway", "takeovers", "Sockets replaced by another one of the same session.")
-GATEWAY_ADOPTIONS_ASKED = counter("gateway", "adoptions_asked", "Sessions for which an heir was asked.", ["result"])
 
 # -- session shard ---------------------------------------------------------------------------------------
 
@@ -50,12 +51,15 @@ SESSION_HEADROOM = gauge("session", "headroom_sessions", "Sessions that this sha
 SESSION_REFUSED = counter("session", "admissions_refused", "Sessions refused at open, by reason.", ["reason"])
 SESSION_ENDED = counter("session", "ended", "Sessions ended, by reason.", ["reason"])
 SESSION_INPUT_PENDING = gauge("session", "pending_input_bytes", "Input accepted and not yet used.")
-SESSION_INPUT_REJECTED = counter("session", "input_rejected", "Appends refused by backpressure.")
+SESSION_INPUT_REJECTED = counter("session", "input_rejected", "Commands refused by backpressure.")
 SESSION_MAILBOX_FULL = counter("session", "mailbox_full", "Commands refused by a full mailbox.")
 SESSION_OUTPUT_BYTES = gauge("session", "output_buffer_bytes", "Output queued or not yet acknowledged.")
 SESSION_OUTPUT_EVENTS = gauge("session", "output_buffer_events", "Output events queued or not acknowledged.")
 SESSION_OUTPUT_OVERFLOWS = counter("session", "output_overflows", "Output overflows, by policy.", ["policy"])
 SESSION_PURGED = counter("session", "purged_events", "Audio events that a cancel removed from the output buffer.")
+SESSION_STAGE_FULL = counter("session", "stage_queue_full", "Messages refused because too many waited for a worker.")
+SESSION_RELEASES_LOST = counter("session", "releases_given_up", "Ended sessions whose keys are left to expire.")
+SESSION_OFFLOAD_FULL = counter("session", "offload_full", "Conversions refused because too many waited.")
 SESSION_STALE = counter("session", "stale_drops", "Stage outputs dropped as meaningless, by kind.", ["kind"])
 SESSION_CREDIT_WAITS = counter("session", "output_credit_waits", "Times that a session's output waited for credit.")
 SESSION_HANDLE = histogram("session", "handle_seconds", "One command in the session core.", FAST_SECONDS)
@@ -67,21 +71,19 @@ SESSION_FIRST_AUDIO = histogram(
     ["pipeline"],
 )
 SESSION_BARGE_IN = histogram(
-    "session", "barge_in_seconds", "From the interruption to the cancelled response.", SPOKEN_SECONDS
+    "session", "barge_in_seconds", "From the speech that interrupts to the cancelled response.", SPOKEN_SECONDS
 )
 SESSION_UNIT_LAG = histogram(
     "session", "unit_lag_seconds", "How far units are behind real time.", SPOKEN_SECONDS, ["pipeline"]
 )
 SESSION_LATE_ACKS = counter("session", "late_acks", "Playback acknowledgements that changed nothing.")
-SESSION_ADOPTIONS = counter("session", "adoptions", "Sessions adopted from a lost shard, by result.", ["result"])
-SESSION_HAND_OVERS = counter("session", "hand_overs", "Sessions handed over by plan, by result.", ["result"])
 SESSION_OWNER_LOST = counter("session", "owner_lost", "Sessions found to belong to another shard.")
 SESSION_CHECKPOINT_BYTES = histogram("session", "checkpoint_bytes", "Size of a checkpoint.", SIZE_BYTES)
 SESSION_CHECKPOINT_LATENCY = histogram(
     "session", "checkpoint_seconds", "From a checkpoint to its confirmation.", FAST_SECONDS
 )
 SESSION_POISON = counter("session", "poison_units", "Sessions closed because a unit was in flight at two deaths.")
-SESSION_CORE_FAULTS = counter("session", "core_faults", "Exceptions in the session core.", ["result"])
+SESSION_CORE_FAULTS = counter("session", "core_faults", "Faults of ours in a session, by what came of it.", ["result"])
 
 # -- stage worker ----------------------------------------------------------------------------------------
 
@@ -99,23 +101,6 @@ WORKER_REFUSED = counter("worker", "opens_refused", "Sessions refused, by reason
 WORKER_ORPHANS = counter("worker", "orphan_slots_freed", "Slots freed because their shard was lost.")
 WORKER_OUTPUT_PENDING = gauge("worker", "pending_output_bytes", "Output waiting for the credit of a shard.", ["peer"])
 WORKER_OUTPUT_FULL = counter("worker", "pending_output_full", "Sessions failed because that output was too much.")
-
-# -- store -----------------------------------------------------------------------------------------------
-
-STORE_CALLS = histogram("store", "call_seconds", "Calls to the store.", FAST_SECONDS, ["script"])
-STORE_FAILURES = counter("store", "failures", "Calls that failed, by kind.", ["script", "kind"])
-STORE_REFUSALS = counter("store", "refusals", "Calls refused by a number, by script and number.", ["script", "number"])
-STORE_BREAKER = gauge("store", "breaker_open_ratio", "1: the store is given up for now.")
-STORE_JOURNAL_BYTES = counter("store", "journal_bytes", "Bytes appended to replay journals.")
-STORE_JOURNAL_APPENDS = counter("store", "journal_appends", "Batches appended to replay journals.")
-STORE_JOURNAL_LATENCY = histogram("store", "journal_append_seconds", "One batch of one loop turn.", FAST_SECONDS)
-STORE_JOURNAL_BACKLOG = gauge("store", "journal_backlog_bytes", "Entries kept while the store is away.")
-STORE_JOURNAL_HOLES = counter("store", "journal_holes", "Sessions whose journal has lost entries.")
-STORE_JOURNAL_TRIMMED = counter("store", "journal_trimmed_events", "Entries trimmed by the journal's bound.")
-
-# -- supervisor ------------------------------------------------------------------------------------------
-
-SUPERVISOR_RESTARTS = counter("supervisor", "restarts", "Processes started again after they died.", ["process"])
 
 # -- every process ---------------------------------------------------------------------------------------
 

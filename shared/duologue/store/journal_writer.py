@@ -20,9 +20,18 @@ import hiredis
 
 from duologue.fence import Owner
 from duologue.store.journals import JournalLimits, append_args, append_outcome
-from duologue.store.ports import AppendOutcome, Entry, JournalAppender, OnAppended, StoreUnavailable, Unknown
+from duologue.store.ports import (
+    Appended,
+    AppendOutcome,
+    Entry,
+    JournalAppender,
+    OnAppended,
+    StoreUnavailable,
+    Unknown,
+)
 from duologue.store.redis_address import RedisAddress, parse_address
 from duologue.store.scripts import SCRIPTS
+from duologue.store.stats import StoreStats
 
 MAX_BATCHES = 4096
 MAX_BYTES = 64 * 1024 * 1024
@@ -37,7 +46,15 @@ _pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
 class JournalWriter(JournalAppender):
     """Appends batches at `url`. `open` once, from inside the event loop that uses it."""
 
-    def __init__(self, url: str, limits: JournalLimits | None = None, *, timeout_s: float = 2.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        limits: JournalLimits | None = None,
+        *,
+        timeout_s: float = 2.0,
+        stats: StoreStats | None = None,
+    ) -> None:
+        self.stats = stats or StoreStats()
         self._address: RedisAddress = parse_address(url)
         self._limits = (limits or JournalLimits()).args()
         self._timeout_s = timeout_s
@@ -108,7 +125,7 @@ class JournalWriter(JournalAppender):
         connection: _Connection | None = None
         try:
             async with asyncio.timeout(self._timeout_s):
-                connection = await self._address.connect(lambda: _Connection(self._timeout_s))
+                connection = await self._address.connect(lambda: _Connection(self._timeout_s, self.stats))
                 for command in (*self._address.greeting(), ("SCRIPT", "LOAD", _SCRIPT.source)):
                     await connection.ask(loop, command)
         except (OSError, TimeoutError, _Refused) as error:
@@ -137,7 +154,13 @@ class _Refused(Exception):
 class _Connection(asyncio.Protocol):
     """One connection: commands out once per turn of the loop, replies matched by their order."""
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, timeout_s: float, stats: StoreStats) -> None:
+        self._stats = stats
+        self._replies = 0
+        self._timed_from = 0.0
+        """When the loop turn that is being timed was written; 0: none is."""
+        self._timed_to = 0
+        """The reply that ends it."""
         self.waiting: deque[tuple[OnAppended, int]] = deque()
         self.on_lost: Any = None
         self.closed = False
@@ -167,9 +190,10 @@ class _Connection(asyncio.Protocol):
 
     def send(self, command: bytes, on_outcome: OnAppended) -> bool:
         size = len(command)
-        if self.closed or len(self.waiting) >= MAX_BATCHES:
+        if self.closed:
             return False
-        if self.waiting and self._bytes + size > MAX_BYTES:
+        if len(self.waiting) >= MAX_BATCHES or (self.waiting and self._bytes + size > MAX_BYTES):
+            self._stats.journal_full += 1
             return False
         if not self._out:
             self._loop.call_soon(self._flush)
@@ -186,6 +210,9 @@ class _Connection(asyncio.Protocol):
         out, self._out = self._out, []
         if not self.closed:
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+            if not self._timed_from:
+                self._timed_from = self._loop.time()
+                self._timed_to = self._replies + len(self.waiting)
 
     def _watch(self) -> None:
         self._watchdog = None
@@ -193,6 +220,7 @@ class _Connection(asyncio.Protocol):
             return
         due = self._heard + self._timeout_s - self._loop.time()
         if due <= 0:
+            self._stats.failed(_SCRIPT.name, "timeout", len(self.waiting))
             self._transport.abort()
         else:
             self._watchdog = self._loop.call_later(due, self._watch)
@@ -207,17 +235,23 @@ class _Connection(asyncio.Protocol):
                 self._transport.abort()
                 return
             if reply is False:
-                return
+                return self._timed()
             if self._asked is not None:
                 if not self._asked.done():
                     self._asked.set_result(reply)
             elif self.waiting:
                 callback, size = self.waiting.popleft()
                 self._bytes -= size
-                self._tell(callback, self._outcome(reply))
+                self._replies += 1
+                self._tell(callback, self._outcome(reply, size))
             else:  # a reply that nobody asked for: what follows cannot be matched either
                 self._transport.abort()
                 return
+
+    def _timed(self) -> None:
+        if self._timed_from and self._replies >= self._timed_to:
+            self._stats.journal_times.add(self._heard - self._timed_from)
+            self._timed_from = 0.0
 
     def _tell(self, callback: OnAppended, outcome: AppendOutcome) -> None:
         """A callback that fails is its session's trouble: the replies behind it are due to others."""
@@ -226,13 +260,22 @@ class _Connection(asyncio.Protocol):
         except Exception as error:
             self._loop.call_exception_handler({"message": "journal outcome callback failed", "exception": error})
 
-    def _outcome(self, reply: Any) -> AppendOutcome:
+    def _outcome(self, reply: Any, size: int) -> AppendOutcome:
+        stats = self._stats
         if isinstance(reply, hiredis.ReplyError):
+            stats.failed(_SCRIPT.name, "server")
             # NOSCRIPT (flushed), LOADING, OOM, READONLY: what is behind it may have gone either way, and a new
             # connection loads the script again.
             self._transport.abort()
             return _UNKNOWN
-        return append_outcome(reply)
+        outcome = append_outcome(reply)
+        if type(outcome) is Appended:
+            stats.journal_appends += 1
+            stats.journal_bytes += size
+            stats.journal_trimmed += outcome.trimmed
+        else:
+            stats.refused(_SCRIPT.name, str(reply[0], "ascii"))
+        return outcome
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()
@@ -254,5 +297,7 @@ class _Connection(asyncio.Protocol):
             self.on_lost(self)
         waiting, self.waiting = self.waiting, deque()
         self._bytes = 0
+        if waiting:
+            self._stats.failed(_SCRIPT.name, "connection", len(waiting))
         for callback, _ in waiting:
             self._tell(callback, _UNKNOWN)

@@ -46,7 +46,7 @@ def append_args(
 def append_outcome(reply: list[Any]) -> Appended | JournalRefused:
     """What the reply of `journal/append` says."""
     if reply[0] == b"ok":
-        return Appended(reply[1], DeliveryId(reply[2], reply[3]))
+        return Appended(reply[1], DeliveryId(reply[2], reply[3]), reply[4])
     return _refused(reply)
 
 

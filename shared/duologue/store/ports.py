@@ -198,6 +198,8 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
 
     last_seq: int
     last_delivery: DeliveryId
+    trimmed: int = 0
+    """Older entries that the journal's bound pushed out with this call."""
 
 
 class JournalEntry(msgspec.Struct, frozen=True, gc=False):

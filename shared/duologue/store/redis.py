@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from time import perf_counter
 from typing import Any
 
 import redis.asyncio as aioredis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from duologue.store.journal_writer import JournalWriter
 from duologue.store.journals import JournalLimits, ScriptedJournal
@@ -23,6 +26,7 @@ from duologue.store.ports import StoreUnavailable
 from duologue.store.registrations import ScriptedRegistry
 from duologue.store.scripts import Arg, Reply, Script, ScriptRunner
 from duologue.store.sessions import ScriptedSessions
+from duologue.store.stats import REFUSALS, StoreStats
 
 _MAX_CONNECTIONS = 16
 _MAX_CALLS = 1024
@@ -35,8 +39,9 @@ class RedisRunner(ScriptRunner):
     `replicas`: how many must have a durable script's write before it returns (or 100 ms pass).
     """
 
-    def __init__(self, url: str, *, timeout_s: float = 2.0, replicas: int = 0) -> None:
+    def __init__(self, url: str, *, timeout_s: float = 2.0, replicas: int = 0, stats: StoreStats | None = None) -> None:
         self.url = url
+        self.stats = stats or StoreStats()
         self._timeout_s = timeout_s
         self._replicas = replicas
         self._calls: set[asyncio.Task[Any]] = set()
@@ -54,6 +59,7 @@ class RedisRunner(ScriptRunner):
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Arg]) -> Reply:
         if len(self._calls) >= _MAX_CALLS:
+            self.stats.failed(script.name, "full")
             raise StoreUnavailable(f"{_MAX_CALLS} store calls are waiting already")
         call = asyncio.create_task(self._evaluate(script, keys, args))
         self._calls.add(call)
@@ -62,13 +68,19 @@ class RedisRunner(ScriptRunner):
 
     async def _evaluate(self, script: Script, keys: Sequence[str], args: Sequence[Arg]) -> Reply:
         rest = (len(keys), *keys, *args)
+        asked_at = perf_counter()
         try:
             async with asyncio.timeout(self._timeout_s):
                 try:
-                    return await self._send(script, "EVALSHA", script.sha, rest)
+                    reply = await self._send(script, "EVALSHA", script.sha, rest)
                 except NoScriptError:
-                    return await self._send(script, "EVAL", script.source, rest)
+                    reply = await self._send(script, "EVAL", script.source, rest)
+            self.stats.answered(script.name, perf_counter() - asked_at)
+            if reply and isinstance(number := reply[0], bytes) and number in REFUSALS:
+                self.stats.refused(script.name, number.decode())
+            return reply
         except (RedisError, OSError, TimeoutError) as error:
+            self.stats.failed(script.name, _kind(error))
             reason = str(error) or type(error).__name__
             raise StoreUnavailable(f"{script.name}: {reason}") from error
 
@@ -99,8 +111,14 @@ class RedisRunner(ScriptRunner):
         await self._client.connection_pool.disconnect()
 
 
+def _kind(error: Exception) -> str:
+    if isinstance(error, TimeoutError | RedisTimeoutError):
+        return "timeout"
+    return "connection" if isinstance(error, OSError | RedisConnectionError) else "server"
+
+
 class RedisStore:
-    """Every port of one process. `journal_url` may name another server than `url`."""
+    """Every port of one process. `journal_url` may name another server than `url`. `stats`: of all of them."""
 
     def __init__(
         self,
@@ -113,14 +131,17 @@ class RedisStore:
         replicas: int = 0,
     ) -> None:
         limits = limits or JournalLimits()
-        self._runner = RedisRunner(url, timeout_s=timeout_s, replicas=replicas)
+        self.stats = stats = StoreStats()
+        self._runner = RedisRunner(url, timeout_s=timeout_s, replicas=replicas, stats=stats)
         self._journal_runner = (
-            RedisRunner(journal_url, timeout_s=timeout_s) if journal_url and journal_url != url else self._runner
+            RedisRunner(journal_url, timeout_s=timeout_s, stats=stats)
+            if journal_url and journal_url != url
+            else self._runner
         )
         self.sessions = ScriptedSessions(self._runner, ttl_s=session_ttl_s)
         self.registry = ScriptedRegistry(self._runner)
         self.journal = ScriptedJournal(self._journal_runner, limits)
-        self.appender = JournalWriter(journal_url or url, limits, timeout_s=timeout_s)
+        self.appender = JournalWriter(journal_url or url, limits, timeout_s=timeout_s, stats=stats)
 
     async def open(self) -> None:
         """Reach both servers and start the journal connection. Raises `StoreUnavailable`."""

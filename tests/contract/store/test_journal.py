@@ -162,7 +162,7 @@ async def test_overflow_trims_the_oldest_and_numbering_goes_on(store: Store, sid
 async def test_an_entry_above_the_bound_is_numbered_all_the_same(store: Store, sid: str) -> None:
     egress = await claimed(store, sid)
     answer = await store.journal.append(sid, ONE, egress, 1, entries(1, 1, size=5000))
-    assert answer == Appended(1, DeliveryId(1, 1))
+    assert answer == Appended(1, DeliveryId(1, 1), trimmed=1)
     assert await store.journal.read(sid, 0) == Replay((), 1, 2, gap=True)
     assert await store.journal.append(sid, ONE, egress, 2, entries(2, 2)) == Appended(2, DeliveryId(1, 2))
     assert [entry.seq for entry in (await store.journal.read(sid, 1)).entries] == [2]

@@ -190,3 +190,27 @@ def test_purge_is_acknowledged_at_once() -> None:
     b.pump.put(ONE, [Delivery(1, "r"), Delivery(2, "r")], [b"{}", b"{}"])
     b.pump.invalidate(ONE, "r", 0)
     assert b.sink.log[-1] == ("ack", 2, 0)
+
+
+def test_what_waits_and_what_is_kept_can_be_read_of_all_pumps_together() -> None:
+    b = Bench(kept_bytes=16)
+    b.sink.has_room = False
+    b.put(1, 2)
+    assert b.pumps.unnumbered == 2
+    b.sink.has_room, b.appender.up = True, False
+    b.pump.drained()
+    b.now = 0.3
+    b.pumps.tick()
+    assert (b.pumps.unnumbered, b.pumps.kept_bytes, b.pumps.holes) == (0, 14, 0)
+    b.put(3)
+    b.put(4)
+    assert b.pumps.kept_bytes <= 16
+    assert b.pumps.holes == 1, "a session whose journal has holes is counted once"
+
+
+def test_purged_events_are_counted() -> None:
+    b = Bench()
+    b.sink.has_room = False
+    b.pump.put(ONE, [Delivery(1, "r"), Delivery(2)], [b"{}", b"{}"])
+    b.pump.invalidate(ONE, "r", 0)
+    assert (b.pumps.purged, b.pumps.unnumbered) == (1, 1)

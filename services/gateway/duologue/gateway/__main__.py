@@ -40,7 +40,9 @@ from duologue.runtime.settings import SystemSettings, load_settings
 from duologue.runtime.settings_reading import SettingsError
 from duologue.runtime.signals import StopSignals
 from duologue.runtime.startup import freeze_gc, run_process
+from duologue.runtime.store_metrics import StoreCollector
 from duologue.store.ports import StoreUnavailable
+from duologue.store.stats import StoreStats
 
 _log = logging.getLogger("duologue.gateway")
 
@@ -110,7 +112,7 @@ async def _run(settings: SystemSettings, listening: socket.socket) -> int:
                 limits=granted_limits(settings),
                 url=f"http://{host}:{port}",
             )
-            await stack.enter_async_context(_measured(service))
+            await stack.enter_async_context(_measured(service, store.stats))
             await stack.enter_async_context(service.running())
         except StoreUnavailable as error:
             return _cannot_start(f"the store at [store] url does not answer: {error}")
@@ -140,20 +142,22 @@ async def _until_stopped(service: GatewayService) -> int:
 
 
 @contextlib.asynccontextmanager
-async def _measured(service: GatewayService) -> AsyncGenerator[None, None]:
+async def _measured(service: GatewayService, store: StoreStats) -> AsyncGenerator[None, None]:
     """What this process tells of itself."""
     metrics.PROCESS_UP_SINCE.set_to_current_time()
     metrics.PROCESS_INFO.labels("gateway", service.name, service.incarnation).set(1)
     probe = LoopLagProbe(metrics.PROCESS_LOOP_LAG.observe, on_stall=_stalled)
     endpoint = service.endpoint
     assert isinstance(endpoint, ZmqEndpoint)
-    collector = BusCollector(endpoint.stats)
+    gateway = service.gateway
+    collectors = BusCollector(endpoint.stats), StoreCollector(store, gateway.pumps, gateway.breaker)
     probe.start()
     try:
         yield
     finally:
         probe.stop()
-        collector.close()
+        for collector in collectors:
+            collector.close()
 
 
 def _stalled(lag_s: float) -> None:

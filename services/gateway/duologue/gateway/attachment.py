@@ -240,6 +240,7 @@ class Attachment:
     def egress_stopped(self, why: str) -> None:
         """Nothing more of this attachment is journaled: replaced | gone | conflict | overflow."""
         if why == "overflow":
+            self.gateway.tally.unnumbered_full += 1
             error = self._error("output_backpressure", "too many events wait for this client")
             self._finish(End.fault, error, 1013, "output_backpressure")
         elif why == "conflict":

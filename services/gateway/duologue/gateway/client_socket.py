@@ -267,6 +267,7 @@ class ClientSocket:
                     page = await self.gateway.journal.read(attachment.session_id, at, limit=REPLAY_PAGE)
                 except StoreUnavailable:
                     if self.gateway.now() > patient_until:
+                        self.gateway.tally.resumed("store_unavailable")
                         return self._abandon("store_unavailable", "the journal does not answer", TRY_AGAIN)
                     await asyncio.sleep(REPLAY_RETRY_S)
                     continue
@@ -279,6 +280,7 @@ class ClientSocket:
                     at = entry.seq
             self._go_live(attachment)
         except ReplayGap as gap:
+            self.gateway.tally.resumed("session_resync_required")
             self.gateway.remember_gap(attachment.session_id)
             notice = resync_required(attachment.session_id, gap.head_seq, openai=self.connection.openai)
             self._close(notice, POLICY, "session_resync_required")

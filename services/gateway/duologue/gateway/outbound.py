@@ -72,9 +72,6 @@ class Outbound(Sink):
         self._early.clear()
         if self._pump is not None:
             self._pump.close()
-            egress, tally = self._pump.egress, self._attachment.gateway.tally
-            tally.purged += egress.purged
-            tally.holes += egress.holes > 0
 
     # -- from the shard ---------------------------------------------------------------------------------
 

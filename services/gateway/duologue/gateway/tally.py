@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from duologue.runtime import metrics
-from duologue.runtime.loop_lag import cpu_seconds, rss_bytes
 from duologue.runtime.metric_registry import render
 
 if TYPE_CHECKING:
@@ -27,7 +26,8 @@ _COUNTERS: Final = {
     "replayed": metrics.GATEWAY_REPLAYED,
     "purged": metrics.GATEWAY_PURGED,
     "takeovers": metrics.GATEWAY_TAKEOVERS,
-    "holes": metrics.STORE_JOURNAL_HOLES,
+    "unnumbered_full": metrics.GATEWAY_UNNUMBERED_FULL,
+    "chores_dropped": metrics.GATEWAY_CHORES_DROPPED,
 }
 
 
@@ -37,12 +37,12 @@ class Tally:
     def __init__(self) -> None:
         self.frames_in = self.bytes_in = self.frames_out = self.bytes_out = 0
         self.socket_waits = self.uncovered_full = self.replayed = 0
-        self.purged = self.takeovers = self.holes = 0
+        self.purged = self.takeovers = 0
+        self.unnumbered_full = self.chores_dropped = 0
         self.stale: Counter[str] = Counter()
         """Messages that meant nothing any more, by kind."""
         self._told: Counter[str] = Counter()
         self._stale_told: Counter[str] = Counter()
-        self._cpu_told = 0.0
 
     def refused(self, reason: str) -> None:
         """A connection or a session was turned away."""
@@ -63,6 +63,7 @@ class Tally:
 
     def exposition(self, gateway: Gateway) -> bytes:
         """The text for Prometheus."""
+        self.purged, self.chores_dropped = gateway.pumps.purged, gateway.chores.dropped
         for name, metric in _COUNTERS.items():
             count: int = getattr(self, name)
             metric.inc(count - self._told[name])
@@ -71,12 +72,8 @@ class Tally:
         for kind, count in self.stale.items():
             metrics.GATEWAY_STALE.labels(kind).inc(count - self._stale_told[kind])
             self._stale_told[kind] = count
-        cpu = cpu_seconds()
-        metrics.PROCESS_CPU.inc(cpu - self._cpu_told)
-        self._cpu_told = cpu
-        metrics.PROCESS_RSS.set(rss_bytes())
-        metrics.STORE_BREAKER.set(gateway.breaker.open)
         metrics.GATEWAY_WAITING.set(gateway.waiting())
+        metrics.GATEWAY_UNNUMBERED.set(gateway.pumps.unnumbered)
         self._attachments(gateway.attachments)
         return render(KINDS)
 

@@ -26,11 +26,13 @@ from duologue.runtime.settings import SystemSettings, load_settings
 from duologue.runtime.settings_reading import SettingsError
 from duologue.runtime.signals import StopSignals
 from duologue.runtime.startup import freeze_gc, run_process
+from duologue.runtime.store_metrics import StoreCollector
 from duologue.session.membership import Replaced
 from duologue.session.meters import Meters
 from duologue.session.process import build_shard
 from duologue.session.shard import Shard
 from duologue.store.ports import StoreUnavailable
+from duologue.store.redis import RedisStore
 
 _log = logging.getLogger("duologue.session")
 
@@ -84,14 +86,17 @@ async def _observed(shard: Shard, settings: SystemSettings) -> AsyncIterator[Non
     host, port = await server.start(settings.bus.host or "127.0.0.1", settings.session.metrics_port)
     shard.metrics_url = f"http://{host}:{port}/metrics"
     _log.info("metrics at %s", shard.metrics_url)
-    collector = BusCollector(shard.endpoint.stats)
+    collectors: list[BusCollector | StoreCollector] = [BusCollector(shard.endpoint.stats)]
+    if isinstance(shard.store, RedisStore):
+        collectors.append(StoreCollector(shard.store.stats, shard.detacher.pumps, shard.detacher.breaker))
     probe = LoopLagProbe(metrics.PROCESS_LOOP_LAG.observe, on_stall=_stalled)
     probe.start()
     try:
         yield
     finally:
         probe.stop()
-        collector.close()
+        for collector in collectors:
+            collector.close()
         await server.close()
 
 

@@ -215,6 +215,7 @@ class StageBinding:
                 return True
             waiting = self._waiting[link] = deque()
         if len(waiting) >= MAX_WAITING:
+            self._workers.queue_full += 1
             return False
         waiting.append((message, frames))
         return True

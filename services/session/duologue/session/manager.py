@@ -55,8 +55,6 @@ class DuplexSessionManager:
         limits: SessionLimits,
     ) -> None:
         self.admission = admission
-        self.rejects: dict[str, int] = {"bytes": 0, "turns": 0}
-        """Client commands refused before the mailbox, by what was full."""
         self.ended: dict[str, int] = {}
         """Sessions that are over, by reason."""
         self.late = 0
@@ -152,13 +150,11 @@ class DuplexSessionManager:
         if isinstance(command, Commit):
             if machine.queued_commits < self._limits.max_pending_turns:
                 return fact
-            self.rejects["turns"] += 1
             why = "too many pending input turns"
         else:
             cost = machine.input_cost(command)
             if machine.pending_input_bytes + cost <= self._limits.max_pending_input_bytes:
                 return fact
-            self.rejects["bytes"] += 1
             why = "too many pending input bytes"
         return facts.InputRefused(command.event_id, "input_backpressure", why, RETRY_INPUT_MS)
 

@@ -64,6 +64,14 @@ class Meters:
         self._shed = Total(metrics.SESSION_MAILBOX_FULL)
         self._owner_lost = Total(metrics.SESSION_OWNER_LOST)
         self._waits = Total(metrics.SESSION_CREDIT_WAITS)
+        self._stage_full = Total(metrics.SESSION_STAGE_FULL)
+        self._offload_full = Total(metrics.SESSION_OFFLOAD_FULL)
+        self._releases_lost = Total(metrics.SESSION_RELEASES_LOST)
+        self._poison = Total(metrics.SESSION_POISON)
+        self._purged = Total(metrics.SESSION_PURGED)
+        self._late_acks = Total(metrics.SESSION_LATE_ACKS)
+        self._overflows = Totals(metrics.SESSION_OUTPUT_OVERFLOWS)
+        self._faults = Totals(metrics.SESSION_CORE_FAULTS)
         self._live = {
             (state, pipeline.name): metrics.SESSION_LIVE.labels(state, pipeline.name)
             for pipeline in shard.pipelines
@@ -76,6 +84,7 @@ class Meters:
         """The text exposition of this process, as of now."""
         self._sessions()
         self._counts()
+        self._observed()
         return render(PROCESSES)
 
     def _sessions(self) -> None:
@@ -102,7 +111,10 @@ class Meters:
         self._refused.follow(admission.refused)
         self._ended.follow(shard.manager.ended)
         self._owner_lost.follow(shard.manager.ended.get("owner_changed", 0))
-        self._rejected.follow(sum(shard.manager.rejects.values()))
+        self._poison.follow(shard.manager.ended.get("poison_input", 0))
+        self._stage_full.follow(shard.workers.queue_full)
+        self._offload_full.follow(shard.offload.refused)
+        self._releases_lost.follow(shard.cleanup.given_up)
         self._shed.follow(tallies.shed)
         self._waits.follow(tallies.credit_waits)
         stale = Tally(tallies.stale)
@@ -110,4 +122,23 @@ class Meters:
         for resident in shard.manager.residents:
             stale.update(resident.runner.machine.stale)
         self._stale.follow(stale)
-        metrics.STORE_BREAKER.set(shard.detacher.breaker.open)
+
+    def _observed(self) -> None:
+        """What the sessions measured of themselves, those that have ended included."""
+        tallies = self._shard.tallies
+        late_acks, purged, rejected = tallies.late_acks, tallies.purged, tallies.rejected
+        overflows, faults = Tally(tallies.overflows), Tally(tallies.faults)
+        faults["broken"] += tallies.broken
+        for resident in self._shard.manager.residents:
+            observed = resident.runner.machine.observed
+            tallies.take(observed, resident.pipeline)
+            late_acks += observed.late_acks
+            purged += observed.purged
+            rejected += observed.rejected
+            overflows.update(observed.overflows)
+            faults.update(observed.faults)
+        self._late_acks.follow(late_acks)
+        self._purged.follow(purged)
+        self._rejected.follow(rejected)
+        self._overflows.follow(overflows)
+        self._faults.follow(faults)

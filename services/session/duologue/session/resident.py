@@ -104,7 +104,7 @@ class Resident:
         if self.refusal is not None:
             self.attachment.tell(OwnerChanged(self.session_id, self.refusal.owner))
         self.attachment.stop()
-        self._around.tallies.ended(self.runner.machine.stale)
+        self._around.tallies.ended(self.runner.machine, self.pipeline)
         self._around.hub.release(self.runner.binding)
         if self.refusal is None:
             self._around.cleanup.release(self.session_id, self.runner.owner)

@@ -286,6 +286,7 @@ class DuplexSessionRunner:
         """A fault of ours: the client is told, and the session ends."""
         _log.error("session %s is broken and ends", self.session_id, exc_info=error)
         self._broken = True
+        self._tallies.broken += 1
         self._mailbox.clear()
         if self.closing:
             return

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Callable
 from typing import Final
 
 from duologue.runtime import metrics
+from duologue.session.core.observations import Observations
+from duologue.session.port import SessionMachine
 
 SAMPLE: Final = 16
 """Of so many facts one is timed."""
+
+Observe = Callable[[float], None]
 
 
 class Tallies:
@@ -22,9 +26,42 @@ class Tallies:
         """Times that a session's output waited for the credit of its gateway."""
         self.stale: Counter[str] = Counter()
         """What came too late to mean anything, of sessions that have ended, by kind."""
+        self.broken = 0
+        """Sessions that a fault of ours in the shell has ended."""
+        self.late_acks = self.purged = self.rejected = 0
+        """As the sessions that have ended observed them; so are the next."""
+        self.overflows: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
         self.handle_s = metrics.SESSION_HANDLE.observe
         self.checkpoint_bytes = metrics.SESSION_CHECKPOINT_BYTES.observe
         self.checkpoint_s = metrics.SESSION_CHECKPOINT_LATENCY.observe
 
-    def ended(self, stale: Mapping[str, int]) -> None:
-        self.stale.update(stale)
+        self.barge_in_s = metrics.SESSION_BARGE_IN.observe
+        self._of_pipeline: dict[str, tuple[Observe, Observe]] = {}
+
+    def ended(self, machine: SessionMachine, pipeline: str) -> None:
+        """A session is over: what it counted stays in the sums."""
+        observed = machine.observed
+        self.stale.update(machine.stale)
+        self.late_acks += observed.late_acks
+        self.purged += observed.purged
+        self.rejected += observed.rejected
+        self.overflows.update(observed.overflows)
+        self.faults.update(observed.faults)
+        self.take(observed, pipeline)
+
+    def take(self, observed: Observations, pipeline: str) -> None:
+        """The latencies since the last time, into their histograms."""
+        known = self._of_pipeline.get(pipeline)
+        if known is None:
+            labelled = metrics.SESSION_FIRST_AUDIO.labels(pipeline), metrics.SESSION_UNIT_LAG.labels(pipeline)
+            known = self._of_pipeline[pipeline] = labelled[0].observe, labelled[1].observe
+        first_audio_s, unit_lag_s = known
+        _drain(observed.first_audio_s, first_audio_s)
+        _drain(observed.unit_lag_s, unit_lag_s)
+        _drain(observed.barge_in_s, self.barge_in_s)
+
+
+def _drain(samples: deque[float], observe: Observe) -> None:
+    while samples:
+        observe(samples.popleft())

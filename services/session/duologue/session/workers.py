@@ -62,6 +62,8 @@ class StageWorkers:
         self._dial = dial
         self._hang_up = hang_up
         self._workers: dict[str, Worker] = {}
+        self.queue_full = 0
+        """Messages that were not taken: the link had no credit and too many waited for it."""
 
     def __iter__(self) -> Iterator[Worker]:
         return iter(self._workers.values())

@@ -26,9 +26,9 @@ from duologue.runtime.exposition import ExpositionServer
 from duologue.runtime.health import Readiness
 from duologue.runtime.incarnation import process_incarnation
 from duologue.runtime.logs import configure_logs
-from duologue.runtime.loop_lag import LoopLagProbe, rss_bytes
+from duologue.runtime.loop_lag import LoopLagProbe
 from duologue.runtime.metric_registry import render
-from duologue.runtime.metrics import PROCESS_INFO, PROCESS_LOOP_LAG, PROCESS_RSS, PROCESS_STALLS
+from duologue.runtime.metrics import PROCESS_INFO, PROCESS_LOOP_LAG, PROCESS_STALLS, PROCESS_UP_SINCE
 from duologue.runtime.settings import BusSettings, SystemSettings, load_settings
 from duologue.runtime.settings_reading import SettingsError
 from duologue.runtime.signals import StopSignals
@@ -98,6 +98,7 @@ async def _serve(settings: SystemSettings, id: str, group: str, pipelines: Seque
 async def _until_stopped(process: WorkerProcess, stop: StopSignals) -> int:
     collector = BusCollector(process.endpoint.stats) if isinstance(process.endpoint, ZmqEndpoint) else None
     probe = LoopLagProbe(PROCESS_LOOP_LAG.observe, on_stall=lambda lag_s: PROCESS_STALLS.inc())
+    PROCESS_UP_SINCE.set_to_current_time()
     PROCESS_INFO.labels("worker", process.options.id, process.incarnation).set(1)
     probe.start()
     try:
@@ -112,7 +113,6 @@ async def _until_stopped(process: WorkerProcess, stop: StopSignals) -> int:
 
 def _metrics(process: WorkerProcess) -> bytes:
     process.worker.show()
-    PROCESS_RSS.set(rss_bytes())
     return render(_SHOWN)
 
 

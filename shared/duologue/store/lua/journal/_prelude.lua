@@ -41,8 +41,9 @@ local function meta(entry)
   return num(seq), num(owner), num(n), num(time), num(before)
 end
 
--- Forget everything below `seq`, which is the oldest entry that stays (or the next seq when none does).
+-- Forget everything below `seq`, which is the oldest entry that stays (or the next seq when none does). How many
+-- entries that were.
 local function drop_below(seq, before, time)
-  redis.call('XTRIM', stream, 'MINID', '=', str(seq) .. '-0')
   redis.call('HSET', head_key, 'f', str(seq), 'fb', str(before), 'ft', str(time))
+  return redis.call('XTRIM', stream, 'MINID', '=', str(seq) .. '-0')
 end

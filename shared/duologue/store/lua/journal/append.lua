@@ -11,7 +11,7 @@ if owner < stored or (owner == stored and incarnation ~= v[2]) then return head(
 local oldest, before, oldest_ms = num(v[6]), num(v[7]), num(v[8])
 local was_last, was_oldest, now = last, oldest, now_ms()
 if not v[4] then redis.call('DEL', stream) end
-local at = 0
+local at, trimmed = 0, 0
 for i = 8, #ARGV, 3 do
   local seq = first + (i - 8) / 3
   if seq <= last then
@@ -46,13 +46,13 @@ if last > was_last then
     while not done do
       local some = redis.call('XRANGE', stream, from, '+', 'COUNT', '32')
       if #some == 0 then
-        drop_below(last + 1, bytes, now)
+        trimmed = drop_below(last + 1, bytes, now)
         break
       end
       for _, entry in ipairs(some) do
         local seq, _, _, time, upto = meta(entry)
         if bytes - upto <= keep_bytes and now - time <= max_age then
-          drop_below(seq, upto, time)
+          trimmed = drop_below(seq, upto, time)
           done = true
           break
         end
@@ -64,4 +64,4 @@ end
 -- Each renewal is two writes more for the append-only file; an eighth of the time to live is not missed.
 if redis.call('PTTL', stream) < ttl * 7 / 8 then renew() end
 local d = at > 0 and { ARGV[at], ARGV[at + 1] } or redis.call('HMGET', head_key, 'do', 'dn')
-return { 'ok', last, num(d[1]), num(d[2]) }
+return { 'ok', last, num(d[1]), num(d[2]), trimmed }
