@@ -18,8 +18,10 @@ import selectors
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import Context
-from typing import Any
+from typing import Any, TypeVarTuple, Unpack
 
+
+_Ts = TypeVarTuple("_Ts")
 
 EPOCH_S = 1_800_000_000.0
 """The time of day at which a world begins."""
@@ -74,7 +76,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._selector.now
 
     def call_at(
-        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self, when: float, callback: Callable[[Unpack[_Ts]], object], *args: Unpack[_Ts], context: Context | None = None
     ) -> asyncio.TimerHandle:
         timer = _Timer(when, callback, args, self, context)
         timer.order = next(self._order)
@@ -83,12 +85,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return timer
 
     def call_later(
-        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self, delay: float, callback: Callable[[Unpack[_Ts]], object], *args: Unpack[_Ts], context: Context | None = None
     ) -> asyncio.TimerHandle:
         return self.call_at(self._selector.now + delay, callback, *args, context=context)
 
     def call_soon_threadsafe(
-        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self, callback: Callable[[Unpack[_Ts]], object], *args: Unpack[_Ts], context: Context | None = None
     ) -> asyncio.Handle:
         return self.call_soon(callback, *args, context=context)
 
@@ -134,5 +136,3 @@ class Machine:
         finally:
             for (module, name, _), real in zip(names, before, strict=True):
                 setattr(module, name, real)
-
-

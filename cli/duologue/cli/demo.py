@@ -71,7 +71,8 @@ class Scene(msgspec.Struct):
     microphone: OpenMicrophone
     speaker: Speaker
     transcript: Transcript
-    done: asyncio.Queue[ResponseDone]
+    done: asyncio.Queue[tuple[ResponseDone, float]]
+    """Endings with the time of their arrival, time.monotonic."""
 
     async def listen(self) -> None:
         async for event in self.client.events():
@@ -81,12 +82,12 @@ class Scene(msgspec.Struct):
         self.transcript.take(event)
         self.speaker.take(event)
         if isinstance(event, ResponseDone):
-            self.done.put_nowait(event)
+            self.done.put_nowait((event, time.monotonic()))
 
     async def say(self, text: str, rendering: Rendering = RENDERINGS[0]) -> float:
         return await self.microphone.say(pcm16(text, rendering))
 
-    async def next_done(self, what: str) -> ResponseDone:
+    async def next_done(self, what: str) -> tuple[ResponseDone, float]:
         try:
             return await asyncio.wait_for(self.done.get(), ANSWER_S)
         except TimeoutError:
@@ -200,18 +201,22 @@ async def _talk_over(scene: Scene, console: Console) -> list[Check]:
     going_on = scene.speaker.playing
     console.print(f"[cyan]{'you':>6}[/]  (over it) {INTERRUPTION}")
     said_at = await scene.say(INTERRUPTION)
-    done = await _cancelled(scene)
-    took_ms = (time.monotonic() - said_at) * 1000
+    done, ended_at = await _end_of_last(scene)
+    took_ms = (ended_at - said_at) * 1000
     kept, heard_ms = await _remembered(scene, done)
     whole = scene.transcript.answers[-1]
     console.print(f"[dim]     …[/]  heard {heard_ms:.0f} ms; the model remembers: ", end="")
     console.print(kept or "nothing", markup=False)
     return [
         ("three back-channels did not stop it", not stopped and going_on),
-        (f"'stop, wait' did, {took_ms:.0f} ms after its last sound", done.response.status == "cancelled"),
+        (f"'stop, wait' did, {_told_ms(took_ms)} its last sound", done.response.status == "cancelled"),
         ("history holds a beginning of the answer, and not all of it", whole.startswith(kept) and kept != whole),
         ("no more than was played", len(kept) <= _text_at(scene, done, heard_ms)),
     ]
+
+
+def _told_ms(ms: float) -> str:
+    return f"{ms:.0f} ms after" if ms >= 0 else f"{-ms:.0f} ms before"
 
 
 async def _until_speaking(scene: Scene, before: int) -> None:
@@ -222,12 +227,12 @@ async def _until_speaking(scene: Scene, before: int) -> None:
         await asyncio.sleep(0.05)
 
 
-async def _cancelled(scene: Scene) -> ResponseDone:
-    """The end of the answer that was talked over."""
+async def _end_of_last(scene: Scene) -> tuple[ResponseDone, float]:
+    """The end of the answer that was talked over, and when it came."""
     while True:
-        done = await scene.next_done("the end of the longer answer")
+        done, ended_at = await scene.next_done("the end of the longer answer")
         if done.response_id == scene.speaker.responses[-1].response_id:
-            return done
+            return done, ended_at
 
 
 async def _remembered(scene: Scene, done: ResponseDone) -> tuple[str, float]:

@@ -47,11 +47,11 @@ class Speaker:
         self._acked_ms = 0.0
         self._quiet = asyncio.Event()
         self._quiet.set()
-        self._marks: dict[str, tuple[TextMark, ...]] = {}
+        self._marks: dict[str, list[TextMark]] = {}
 
-    def marks_of(self, response_id: str) -> tuple[TextMark, ...]:
+    def marks_of(self, response_id: str) -> list[TextMark]:
         """How many characters of an answer have sounded after how many milliseconds."""
-        return self._marks.get(response_id, ())
+        return self._marks.get(response_id, [])
 
     async def wait_quiet(self) -> None:
         """Until everything that has arrived has been played."""
@@ -82,7 +82,7 @@ class Speaker:
         self._current.pcm += event.delta
         self._quiet.clear()
         if event.metadata is not UNSET and event.metadata.audio_text_marks is not UNSET:
-            self._marks[event.response_id] = event.metadata.audio_text_marks
+            self._marks.setdefault(event.response_id, []).extend(event.metadata.audio_text_marks)
 
     def _stop(self, response_id: str | None) -> None:
         if self._current is not None and response_id in (None, self._current.response_id):

@@ -14,9 +14,9 @@ from rich.table import Table
 
 from duologue.cli.errors import UserError
 from duologue.cli.home import Home, SystemState
+from duologue.cli.store_address import shown, store_at
 from duologue.model.records import GatewayRecord, ShardRecord, WorkerRecord
 from duologue.store.ports import Registration, StoreUnavailable
-from duologue.store.redis import RedisStore
 
 RECORDS: dict[str, Any] = {"gateway": GatewayRecord, "shard": ShardRecord, "worker": WorkerRecord}
 
@@ -45,11 +45,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _members(url: str) -> tuple[Registration, ...]:
-    store = RedisStore(url, timeout_s=1.0)
+    store = store_at(url)
     try:
         return (await store.registry.members()).members
     except StoreUnavailable as error:
-        raise UserError(f"the store at {url.rpartition('@')[2]} does not answer: {error}") from None
+        raise UserError(f"the store at {shown(url)} does not answer: {error}") from None
     finally:
         await store.close()
 

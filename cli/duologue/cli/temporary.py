@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from pathlib import Path
 
 from duologue.cli.errors import UserError
 from duologue.cli.home import Home, SystemState
+from duologue.runtime.processes import die_with_parent
 
 START_S = 120.0
 
@@ -26,8 +29,14 @@ def temporary_system(pipelines: str, *options: str) -> Iterator[SystemState]:
     path = Path(tempfile.mkdtemp(prefix="duologue-"))
     port = free_port()
     command = [sys.executable, "-m", "duologue.cli.main", "up", "--home", str(path), "--port", str(port)]
+    parent = os.getpid()
     with (path / "up.log").open("wb") as log:
-        system = subprocess.Popen([*command, "--pipelines", pipelines, *options], stdout=log, stderr=subprocess.STDOUT)
+        system = subprocess.Popen(
+            [*command, "--pipelines", pipelines, *options],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            preexec_fn=lambda: die_with_parent(parent, signal.SIGTERM),
+        )
     try:
         _wait_ready(port, system, path / "up.log")
         state = Home(path).read_state()
@@ -42,10 +51,23 @@ def temporary_system(pipelines: str, *options: str) -> Iterator[SystemState]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_port(following: int = 3) -> int:
+    """A free port of this machine with as many free ones behind it: each further gateway takes the next."""
+    while True:
+        with contextlib.ExitStack() as stack:
+            port = _bound(stack, 0)
+            try:
+                for n in range(1, following + 1):
+                    _bound(stack, port + n)
+            except (OSError, OverflowError):
+                continue
+            return port
+
+
+def _bound(stack: contextlib.ExitStack, port: int) -> int:
+    probe = stack.enter_context(socket.socket())
+    probe.bind(("127.0.0.1", port))
+    return int(probe.getsockname()[1])
 
 
 def _wait_ready(port: int, system: subprocess.Popen[bytes], log: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from rich.console import Console
+from rich.markup import escape
 
 from duologue.client import ConnectionResumed, Event
 from duologue.protocol.duplex import (
@@ -68,4 +69,5 @@ class Transcript:
             self._line("green", "model", answer + how)
 
     def _line(self, style: str, who: str, what: str) -> None:
-        self._console.print(f"[{style}]{who:>6}[/]  {what}", highlight=False)
+        # Escaped: what a person or a model says may look like markup.
+        self._console.print(f"[{style}]{who:>6}[/]  {escape(what)}", highlight=False, soft_wrap=True)

@@ -22,13 +22,14 @@ from rich.console import Console
 
 from duologue.cli.errors import UserError
 from duologue.cli.home import Home, ProcessState, SystemState
+from duologue.cli.store_address import shown, store_at
 from duologue.cli.supervisor.child import Child
 from duologue.cli.supervisor.plan import SystemPlan, plan_system, write_config
 from duologue.cli.supervisor.supervisor import Supervisor
-from duologue.runtime.settings import SystemSettings, load_settings
+from duologue.gateway.process import CannotStart, check_exposure
+from duologue.runtime.settings import StoreSettings, SystemSettings, load_settings, settings_from
 from duologue.runtime.settings_reading import SettingsError
 from duologue.store.ports import StoreUnavailable
-from duologue.store.redis import RedisStore
 
 READY_S = 120.0
 STYLES = {"gateway": "green", "shard": "cyan", "worker": "magenta", "store": "blue"}
@@ -49,10 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     settings = effective_settings(options)
     home = Home(options.home)
+    try:
+        check_exposure(settings.gateway)
+    except CannotStart as error:
+        raise UserError(str(error)) from None
     _ports_are_free(settings)
     home.take()
+    embedded = settings.store.url == StoreSettings().url and not options.redis_url
     try:
-        return asyncio.run(_System(settings, home, embedded=not options.redis_url).run())
+        return asyncio.run(_System(settings, home, embedded=embedded).run())
     finally:
         home.leave()
 
@@ -67,15 +73,22 @@ def effective_settings(options: argparse.Namespace) -> SystemSettings:
     given = {"host": options.host, "port": options.port, "insecure": options.insecure or None}
     gateway = replace(settings.gateway, **{key: value for key, value in given.items() if value is not None})
     counts = {"gateways": options.gateways, "shards": options.shards}
-    supervisor = replace(settings.supervisor, **{key: value for key, value in counts.items() if value})
+    counted = {key: value for key, value in counts.items() if value is not None}
+    supervisor = replace(settings.supervisor, **counted)
     store = replace(settings.store, url=options.redis_url) if options.redis_url else settings.store
-    pipelines = tuple(options.pipelines.split(",")) if options.pipelines else settings.pipelines
-    return replace(settings, gateway=gateway, supervisor=supervisor, store=store, pipelines=pipelines)
+    pipelines = tuple(dict.fromkeys(options.pipelines.split(","))) if options.pipelines else settings.pipelines
+    settings = replace(settings, gateway=gateway, supervisor=supervisor, store=store, pipelines=pipelines)
+    try:
+        return settings_from(msgspec.to_builtins(settings), "command line")
+    except SettingsError as error:
+        raise UserError(str(error)) from None
 
 
 def _ports_are_free(settings: SystemSettings) -> None:
     for n in range(settings.supervisor.gateways):
         port = settings.gateway.port + n
+        if not 0 < port <= 65_535:
+            raise UserError(f"there is no port {port} to serve at; each gateway takes the next one from --port on")
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -99,7 +112,14 @@ class _System:
         bus = replace(settings.bus, socket_dir=settings.bus.socket_dir or str(home.socket_dir))
         # A child writes to a pipe, which is no terminal: it is told that a person reads.
         log = replace(settings.log, format="text") if settings.log.format == "auto" else settings.log
-        self.settings = replace(settings, store=replace(settings.store, url=url), bus=bus, log=log)
+        # Who drains has to be through before the supervisor's patience ends, or its clients get no close frame.
+        most_s = settings.supervisor.stop_s / 2
+        drains = {
+            "gateway": replace(settings.gateway, drain_s=min(settings.gateway.drain_s, most_s)),
+            "session": replace(settings.session, drain_s=min(settings.session.drain_s, most_s)),
+            "stages": replace(settings.stages, drain_s=min(settings.stages.drain_s, most_s)),
+        }
+        self.settings = replace(settings, store=replace(settings.store, url=url), bus=bus, log=log, **drains)
         self._config = home.run_dir / "duologue.toml"
 
     @property
@@ -133,13 +153,13 @@ class _System:
     async def _store_answers(self) -> None:
         deadline = time.monotonic() + (10.0 if self._embedded else 2.0)
         while not self._stop.is_set():
-            store = RedisStore(self.settings.store.url, self.settings.store.journal_url, timeout_s=1.0)
+            store = store_at(self.settings.store.url, self.settings.store.journal_url)
             try:
                 await store.open()
                 return
             except StoreUnavailable as error:
                 if time.monotonic() > deadline:
-                    where = "the embedded Valkey" if self._embedded else self.settings.store.url.rpartition("@")[2]
+                    where = "the embedded Valkey" if self._embedded else shown(self.settings.store.url)
                     raise UserError(f"the store at {where} does not answer: {error}") from None
                 await self._wait(0.02)
             finally:
@@ -152,16 +172,23 @@ class _System:
                 self._write_state()
                 if time.monotonic() - started > READY_S:
                     raise UserError(f"not ready after {READY_S:g} s; the log above says what is missing")
-                try:
-                    if (await client.get(f"{self.url}/readyz")).status_code == 200:
-                        break
-                except httpx.HTTPError:
-                    pass
+                if await self._gateways_ready(client):
+                    break
                 await self._wait(0.1)
         if not self._stop.is_set():
             models = ", ".join(self.settings.pipelines)
             seconds = time.monotonic() - started
             self._say("duologue", f"ready after {seconds:.1f} s at {self.url} with {models}; Ctrl-C stops it")
+
+    async def _gateways_ready(self, client: httpx.AsyncClient) -> bool:
+        gateway = self.settings.gateway
+        for n in range(self.settings.supervisor.gateways):
+            try:
+                if (await client.get(f"http://{gateway.host}:{gateway.port + n}/readyz")).status_code != 200:
+                    return False
+            except httpx.HTTPError:
+                return False
+        return True
 
     def _fail_if_useless(self) -> None:
         """A process that ends with code 2 has said what a person must mend: starting it again is no use."""

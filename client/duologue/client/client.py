@@ -72,9 +72,7 @@ FATAL_RESUME = frozenset(
 
 
 #: What a resume raises when the server no longer holds what was missed.
-GAP = ErrorDetail(
-    type="invalid_request_error", code="session_resume_conflict", message="the replay journal has a gap"
-)
+GAP = ErrorDetail(type="invalid_request_error", code="session_resume_conflict", message="the replay journal has a gap")
 
 
 class DuplexClient:

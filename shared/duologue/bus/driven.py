@@ -54,6 +54,10 @@ class Surroundings(ABC):
         """Have `flush` called at the end of this turn."""
 
     @abstractmethod
+    def want_flush_soon(self, link: DrivenLink) -> None:
+        """The same within the gathering time, together with others."""
+
+    @abstractmethod
     def got_stuck(self, link: DrivenLink) -> None:
         """The connection takes no more now: `flush` again when it may."""
 
@@ -83,6 +87,8 @@ class DrivenLink(Link):
         self._end_told = False
         self._exhausted_since: float | None = None
         self.flush_wanted = False
+        self.lazy = False
+        """`flush` is wanted, but not in this turn."""
 
     # -- the port --------------------------------------------------------------------------------------
 
@@ -90,8 +96,16 @@ class DrivenLink(Link):
         taken = self.machine.send(message, frames)
         if not taken:
             self._refused()
-        elif not self.flush_wanted:
+        elif not self.flush_wanted or self.lazy:
             self._around.want_flush(self)
+        return taken
+
+    def send_lazily(self, message: AnyMessage, frames: Sequence[Frame] = ()) -> bool:
+        taken = self.machine.send(message, frames)
+        if not taken:
+            self._refused()
+        elif not self.flush_wanted:
+            self._around.want_flush_soon(self)
         return taken
 
     def _refused(self) -> None:
@@ -107,7 +121,7 @@ class DrivenLink(Link):
 
     def flush(self) -> None:
         """Write what is queued. Also where a loss found while sending is told."""
-        self.flush_wanted = False
+        self.flush_wanted = self.lazy = False
         self._write_out()
         self._tell()
 

@@ -58,6 +58,9 @@ class LinkEndpoint(Endpoint, Surroundings):
         self._accepted: dict[bytes, DrivenLink] = {}
         self._accepted_names: dict[str, bytes] = {}
         self._to_flush: list[DrivenLink] = []
+        self._gathering: list[DrivenLink] = []
+        self._gather_timer: asyncio.TimerHandle | None = None
+        self._gathered_at = 0.0
         self._stuck: dict[DrivenLink, None] = {}
         self._flush_scheduled = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -101,6 +104,9 @@ class LinkEndpoint(Endpoint, Surroundings):
             self._forget_dial(name, tell=tell)
         for link in list(self._accepted.values()):
             link.end("closed", tell=tell)
+        if self._gather_timer is not None:
+            self._gather_timer.cancel()
+        self._gathering.clear()
         self._to_flush.clear()
         self._stuck.clear()
         self._loop = None
@@ -245,16 +251,34 @@ class LinkEndpoint(Endpoint, Surroundings):
     # -- Surroundings ----------------------------------------------------------------------------------
 
     def now(self) -> float:
-        return self.loop.time()
+        loop = self._loop
+        return self._ticked_at if loop is None else loop.time()
 
     def want_flush(self, link: DrivenLink) -> None:
-        if link.flush_wanted:
+        if link.flush_wanted and not link.lazy:
             return
         link.flush_wanted = True
+        link.lazy = False
         self._to_flush.append(link)
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self.loop.call_soon(self._flush_all)
+
+    def want_flush_soon(self, link: DrivenLink) -> None:
+        link.flush_wanted = link.lazy = True
+        self._gathering.append(link)
+        if self._gather_timer is None:
+            due = self._gathered_at + self.options.gather_s
+            self._gather_timer = self.loop.call_at(max(due, self.now()), self._flush_gathered)
+
+    def _flush_gathered(self) -> None:
+        """All links in one turn, so that what the peers make of it comes back together, too."""
+        self._gather_timer = None
+        self._gathered_at = self.now()
+        links, self._gathering = self._gathering, []
+        for link in links:
+            if link.lazy:
+                link.flush()
 
     def _flush_all(self) -> None:
         self._flush_scheduled = False

@@ -50,6 +50,11 @@ class Link(ABC):
         says `needs_credit = False` are always taken. After the link is lost everything answers False.
         """
 
+    def send_lazily(self, message: AnyMessage, frames: Sequence[Frame] = ()) -> bool:
+        """As `send`, for what may wait a few milliseconds for company: it goes with whatever goes next to
+        this peer, in order, at the latest when the endpoint's `gather_s` is over."""
+        return self.send(message, frames)
+
     @abstractmethod
     def flush(self) -> None:
         """Send what is queued now instead of at the end of this turn of the loop."""

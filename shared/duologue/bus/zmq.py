@@ -34,7 +34,8 @@ from duologue.bus.zmq_options import (
     ipc_inode,
     remove_ipc_file,
 )
-from duologue.bus.zmq_socket import MORE, NOBLOCK, LoopSocket
+from duologue.bus.zmq_packing import pack_parts, unpack_parts
+from duologue.bus.zmq_socket import LoopSocket
 
 _log = logging.getLogger("duologue.bus")
 _BROKEN: Final = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -51,11 +52,9 @@ class _AcceptedConnection(Connection):
         router = self._router
         if router.closed:
             return Written.GONE
-        router.check_soon()
-        send = router.socket.send
         try:
-            send(self._identity, MORE)
-            return _send_rest(router, parts)
+            router.send([self._identity, *pack_parts(parts)])
+            return Written.SENT
         except zmq.Again:
             return Written.BLOCKED
         except zmq.ZMQError as error:
@@ -83,9 +82,9 @@ class _DialledConnection(Connection):
     def write(self, parts: Sequence[Frame]) -> Written:
         if self.dealer.closed:
             return Written.GONE
-        self.dealer.check_soon()
         try:
-            return _send_rest(self.dealer, parts)
+            self.dealer.send(pack_parts(parts))
+            return Written.SENT
         except zmq.Again:
             return Written.BLOCKED
         except zmq.ZMQError as error:
@@ -103,15 +102,6 @@ def _gone(error: zmq.ZMQError) -> Written:
     if error.errno != zmq.EHOSTUNREACH:
         _log.warning("a peer is given up: sending failed with %s", error)
     return Written.GONE
-
-
-def _send_rest(to: LoopSocket, parts: Sequence[Frame]) -> Written:
-    """All parts as one message. ZeroMQ refuses at the first part or takes the whole."""
-    send = to.socket.send
-    last = len(parts) - 1
-    for index, part in enumerate(parts):
-        send(part, NOBLOCK if index == last else MORE)
-    return Written.SENT
 
 
 class ZmqEndpoint(LinkEndpoint):
@@ -196,10 +186,11 @@ class ZmqEndpoint(LinkEndpoint):
             raise BusError(_bind_failed(self._bind, error)) from error
         self._address = str(router.getsockopt_string(zmq.LAST_ENDPOINT)).rstrip("\0")
         self._inode = ipc_inode(self._address)
-        self._router = LoopSocket(router, loop, self._routed, self._retry_stuck)
+        self._router = LoopSocket(router, loop, self._routed, self._retry_stuck, self._stuck)
 
     def _routed(self, parts: list[bytes]) -> None:
-        self._heard_accepted(parts.pop(0), parts, self._accepted_connection)
+        identity = parts.pop(0)
+        self._heard_accepted(identity, unpack_parts(parts) if parts else parts, self._accepted_connection)
 
     def _accepted_connection(self, identity: bytes) -> Connection:
         assert self._router is not None
@@ -209,14 +200,16 @@ class ZmqEndpoint(LinkEndpoint):
 
     def _connect(self, address: str, heard: Callable[[Sequence[bytes]], None], broke: Callable[[], None]) -> Connection:
         socket, watch = self._dealer(address)
-        dealer = LoopSocket(socket, self.loop, heard, self._retry_stuck)
+        dealer = LoopSocket(
+            socket, self.loop, lambda frames: heard(unpack_parts(frames)), self._retry_stuck, self._stuck
+        )
 
         def monitored(parts: list[bytes]) -> None:
             if parse_monitor_message(parts)["event"] & _BROKEN:
                 dealer.drain()  # what arrived before the end is still good
                 broke()
 
-        monitor = LoopSocket(watch, self.loop, monitored, lambda: None)
+        monitor = LoopSocket(watch, self.loop, monitored)
         connection = _DialledConnection(dealer, monitor, self._zmq_options.linger_ms, self._dialled.discard)
         self._dialled.add(connection)
         return connection

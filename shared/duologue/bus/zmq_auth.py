@@ -28,7 +28,7 @@ class ZapHandler:
         self.refused = 0
         socket = context.socket(zmq.ROUTER)
         socket.bind(_ADDRESS)
-        self._socket = LoopSocket(socket, loop, self._request, lambda: None)
+        self._socket = LoopSocket(socket, loop, self._request)
 
     def close(self) -> None:
         self._socket.close(0)

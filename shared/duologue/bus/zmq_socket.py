@@ -1,21 +1,23 @@
 """One ZeroMQ socket served by an event loop through its file descriptor.
 
 ZeroMQ's FD is edge-triggered: it speaks once, and any call on the socket may eat the word. So EVENTS is
-read again after every drain and after every send; a drain is bounded per turn and goes on in the next.
+read again after every message that was received and after every one that was sent; a drain is bounded per
+turn and goes on in the next.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence, Sized
+from typing import Any, Final
 
 import zmq
+
+from duologue.bus.link import Frame
 
 DRAIN_MESSAGES: Final = 64
 DRAIN_BYTES: Final = 4 * 1024 * 1024
 
-# The wrapper's enums and keyword handling cost more than the calls themselves: plain numbers, plain methods.
 NOBLOCK: Final = int(zmq.NOBLOCK)
 MORE: Final = int(zmq.SNDMORE | zmq.NOBLOCK)
 _RCVMORE: Final = int(zmq.RCVMORE)
@@ -24,29 +26,50 @@ _POLLIN: Final = int(zmq.POLLIN)
 
 
 class LoopSocket:
-    """Owns `socket`. `on_parts` gets each multipart message, `on_wake` is called whenever something moved
-    (a peer may take more again)."""
+    """Owns `socket`. `on_parts` gets each multipart message. `on_wake` is called whenever a peer may take more
+    again, but only while something is `stuck`."""
 
     def __init__(
         self,
         socket: zmq.Socket[bytes],
         loop: asyncio.AbstractEventLoop,
         on_parts: Callable[[list[bytes]], None],
-        on_wake: Callable[[], None],
+        on_wake: Callable[[], None] | None = None,
+        stuck: Sized = (),
     ) -> None:
         self.socket = socket
         self.closed = False
         self._loop = loop
         self._on_parts = on_parts
         self._on_wake = on_wake
+        self._stuck = stuck
         self._fd = int(socket.getsockopt(zmq.FD))
+        # The wrapper's own methods make enums of numbers and handle keywords, which costs more than the calls
+        # themselves: these are the methods beneath.
+        beneath: Any = super(zmq.Socket, socket)
+        self._receive: Callable[[int], bytes] = beneath.recv
+        self._send: Callable[[Frame, int], object] = beneath.send
+        self._get: Callable[[int], int] = beneath.get
         self._check_scheduled = False
         self._checking = False
         loop.add_reader(self._fd, self._woken)
         self.check_soon()
 
+    def send(self, parts: Sequence[Frame]) -> None:
+        """All parts as one message. Raises `zmq.ZMQError`; ZeroMQ refuses at the first part or takes the whole."""
+        send = self._send
+        try:
+            for part in parts[:-1]:
+                send(part, MORE)
+            send(parts[-1], NOBLOCK)
+        except zmq.ZMQError:
+            self.check_soon()
+            raise
+        if self._stuck or self._get(_EVENTS) & _POLLIN:
+            self.check_soon()
+
     def check_soon(self) -> None:
-        """Look at EVENTS in the next turn: to be called after anything was done with the socket."""
+        """Look at EVENTS in the next turn."""
         if not self._check_scheduled and not self._checking and not self.closed:
             self._check_scheduled = True
             self._loop.call_soon(self._check)
@@ -56,21 +79,25 @@ class LoopSocket:
         if self.closed:
             return
         budget = DRAIN_BYTES
-        receive, get = self.socket.recv, self.socket.getsockopt
+        receive, get = self._receive, self._get
+        events = get(_EVENTS)
         for _ in range(DRAIN_MESSAGES):
-            try:
-                part = receive(NOBLOCK)
-            except zmq.Again:
+            if not events & _POLLIN:
                 return
+            part = receive(NOBLOCK)
             parts = [part]
             budget -= len(part)
-            while get(_RCVMORE):
+            # A message is there with all its parts or not at all: no event means no further part either.
+            while (events := get(_EVENTS)) & _POLLIN and get(_RCVMORE):
                 part = receive(NOBLOCK)
                 parts.append(part)
                 budget -= len(part)
             self._on_parts(parts)
-            if self.closed or budget < 0:
+            if self.closed:
                 return
+            if budget < 0:
+                break
+        self.check_soon()
 
     def close(self, linger_ms: int) -> None:
         """Stop listening to it and close it; what is unsent has `linger_ms` to go out. Idempotent."""
@@ -84,23 +111,24 @@ class LoopSocket:
         self._check_scheduled = False
         if self.closed:
             return
-        if not self._readable():
-            # The word that was eaten may have been "you may send": try, but without checking once more, or
-            # a peer that stays full would keep this going for ever.
-            self._checking = True
-            try:
-                self._on_wake()
-            finally:
-                self._checking = False
-        if self._readable():
+        if self._get(_EVENTS) & _POLLIN:
+            self._woken()
+            return
+        # The word that was eaten may have been "you may send": try, but without checking once more, or a peer
+        # that stays full would keep this going for ever.
+        self._checking = True
+        try:
+            self._wake()
+        finally:
+            self._checking = False
+        if not self.closed and self._get(_EVENTS) & _POLLIN:
             self._woken()
 
     def _woken(self) -> None:
-        if self._readable():
-            self.drain()
-        if not self.closed:
+        self.drain()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._stuck and not self.closed and self._on_wake is not None:
             self._on_wake()
             self.check_soon()
-
-    def _readable(self) -> bool:
-        return not self.closed and bool(int(self.socket.getsockopt(_EVENTS)) & _POLLIN)

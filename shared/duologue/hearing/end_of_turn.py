@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from duologue.models.cascade.engines.mel import RATE, Floats, log_mel
+from duologue.hearing.mel import RATE, Floats, log_mel
 
 WINDOW_S = 8
 

@@ -15,7 +15,7 @@ from typing import cast
 import numpy as np
 import onnxruntime
 
-from duologue.models.cascade.engines.mel import RATE, Floats
+from duologue.hearing.mel import RATE, Floats
 from duologue.models.cascade.engines.tracker import FRAME
 
 _CONTEXT = 64

@@ -37,6 +37,7 @@ from duologue.bus.zmq_options import (
     apply_router_options,
     clear_stale_ipc,
 )
+from duologue.bus.zmq_packing import pack_parts, unpack_parts
 
 pytestmark = pytest.mark.contract
 
@@ -229,14 +230,14 @@ class Stranger:
         self.socket.connect(address)
 
     def say(self, *parts: bytes) -> None:
-        self.socket.send_multipart(parts)
+        self.socket.send_multipart(pack_parts(parts))
 
     def hello(self, incarnation: str, name: str = "stranger", link: int = 1) -> None:
         header = Header(1, HELLO, incarnation, "", link, 0, 1000)
         self.say(encode_header(header), encode_greeting(Greeting(name, "shard", 1000)))
 
     async def hear(self) -> tuple[Header, list[bytes]]:
-        parts = await asyncio.to_thread(self.socket.recv_multipart)
+        parts = unpack_parts(await asyncio.to_thread(self.socket.recv_multipart))
         header = decode_header(parts[0])
         assert header is not None
         return header, parts
@@ -292,7 +293,7 @@ async def test_rubbish_is_counted_and_hurts_nobody(house: House, folder: Path) -
     await dialler.until(lambda: len(dialler.ready) == 1)
     stranger = Stranger(endpoint.address)
     for rubbish in ([b""], [b"\xc1" * 100], [b"", b"", b""], [os.urandom(1000)]):
-        stranger.say(*rubbish)
+        stranger.socket.send_multipart(rubbish)
     stranger.say(encode_header(Header(1, HELLO, "x", "", 1, 0, 0)), b"\xc1")
     await listener.until(lambda: endpoint.stats.corrupt == 5)
     assert dialler.ready[0].send(unit(1))
@@ -306,7 +307,7 @@ async def test_rubbish_on_a_live_link_ends_it(house: House, folder: Path) -> Non
     stranger = Stranger(endpoint.address)
     stranger.hello("life-1")
     await listener.until(lambda: len(listener.ready) == 1)
-    stranger.say(b"\xc1")
+    stranger.socket.send_multipart([b"\xc1"])
     await listener.until(lambda: listener.reasons == ["corrupt"])
     stranger.leave()
 

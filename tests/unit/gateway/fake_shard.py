@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import deque
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from duologue.bus.messages import (
     Attach,
     Attached,
     ClientInput,
+    Covered,
     Delivered,
     Deliveries,
     Delivery,
@@ -22,6 +24,7 @@ from duologue.bus.messages import (
     Replaced,
     SessionOpened,
     SessionRefused,
+    WantCovered,
 )
 from duologue.fence import CommandNo, Owner
 from duologue.model.records import PipelineRecord, ShardRecord, encode_record
@@ -75,6 +78,9 @@ class FakeShard(LinkHandler):
         self.opened_with: list[tuple[OpenSession, dict[str, Any]]] = []
         self.attached_with: list[Attach] = []
         self.silent = False
+        self.wanted_covered: list[str] = []
+        self.heard = asyncio.Event()
+        self.says_before_it_answers: dict[str, Any] | None = None
         """It answers no open and no attach."""
         self.endpoint: MemoryEndpoint = hub.endpoint(Peer(name, "shard", self.incarnation), self, f"memory://{name}")
 
@@ -109,6 +115,12 @@ class FakeShard(LinkHandler):
             message = Deliveries(session_id, held.owner, tuple(what for what, _ in batch))
             assert held.link.send(message, [body for _, body in batch])
 
+    def cover(self, session_id: str) -> None:
+        """Every command that came is in a checkpoint."""
+        held = self.sessions[session_id]
+        assert held.link is not None
+        held.link.send(Covered(session_id, held.owner, held.commands[-1][0]))
+
     # -- LinkHandler ------------------------------------------------------------------------------------
 
     def on_ready(self, link: Link) -> None: ...
@@ -121,6 +133,7 @@ class FakeShard(LinkHandler):
                 held.link = None
 
     def on_message(self, link: Link, message: AnyMessage, frames: Sequence[bytes]) -> None:
+        self.heard.set()
         if isinstance(message, OpenSession):
             self._open(link, message, json.loads(frames[0]))
         elif isinstance(message, Attach):
@@ -133,6 +146,8 @@ class FakeShard(LinkHandler):
                 held.detached.append((message.generation, message.clean))
                 if message.generation == held.generation:
                     held.link = None
+        elif isinstance(message, WantCovered):
+            self.wanted_covered.append(message.session_id)
         elif isinstance(message, Delivered):
             held = self.sessions.get(message.session_id)
             while held and held.unacked and held.unacked[0][0].n <= message.through.n:
@@ -163,6 +178,8 @@ class FakeShard(LinkHandler):
         if self.silent:
             return
         held = self.sessions[message.session_id]
+        if self.says_before_it_answers is not None:
+            self.say(message.session_id, self.says_before_it_answers)
         if held.link is not None and held.link is not link:
             held.link.send(Replaced(message.session_id, message.generation))
         held.link, held.generation = link, message.generation

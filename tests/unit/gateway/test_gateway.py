@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from unit.gateway.running import System
+from unit.gateway.running import WAIT_S, System
 from websockets.exceptions import InvalidStatus
+from websockets.frames import Frame, Opcode
 
+from duologue.fence import CommandNo
+from duologue.gateway.wire import RealtimeSocket
 from duologue.runtime.settings import GatewaySettings
 
 pytestmark = pytest.mark.unit
@@ -21,6 +25,14 @@ async def turn() -> None:
     """Let what was sent in this turn of the loop arrive."""
     for _ in range(10):
         await asyncio.sleep(0)
+
+
+async def until(system: System, happened: Callable[[], object]) -> None:
+    """Until the shard has heard what makes it happen."""
+    async with asyncio.timeout(WAIT_S):
+        while not happened():
+            system.shard.heard.clear()
+            await system.shard.heard.wait()
 
 
 @pytest_asyncio.fixture
@@ -128,6 +140,57 @@ async def test_invalid_utf8_closes_with_1007_and_the_session_resumes(system: Sys
     assert (await client.closing())[0] == 1007
     again = await system.resume(created, after=1)
     assert (await again.next())["type"] == "session.resumed"
+
+
+async def test_frames_are_read_whole_however_they_are_cut(system: System) -> None:
+    client, created = await system.open()
+    heartbeat = json.dumps({"type": "session.heartbeat", "pad": "x" * 300})
+    await client.ws.send([heartbeat[:7], heartbeat[7:200], heartbeat[200:]])
+    await client.until("session.heartbeat_ack")
+    frame = Frame(Opcode.TEXT, heartbeat.encode()).serialize(mask=True)
+    transport = client.ws.transport
+    for cut in (1, 3, 8, 100, len(frame) - 1):  # in the header, the mask, the payload
+        transport.write(frame + frame[:cut])
+        await turn()
+        transport.write(frame[cut:])
+        for _ in range(2):
+            await client.until("session.heartbeat_ack")
+    assert len(system.shard.sessions[created["session"]["id"]].commands) == 11
+
+
+async def test_the_end_of_a_frame_that_looks_like_another_is_none(system: System) -> None:
+    client, _ = await system.open()
+    text, tail = b'{"type":"zzz","pad":"' + b"x" * 19, b"ab" + b"y" * 60 + b'"}'
+    start = len(text)
+    assert start % 4 == 0
+    mask = bytes((0x81 ^ tail[0], (0x80 | (len(tail) - 6)) ^ tail[1], 1, 2))
+    masked = bytes(byte ^ mask[n % 4] for n, byte in enumerate(text + tail))
+    header = bytes((0x81, 0x80 | 126)) + len(masked).to_bytes(2, "big") + mask
+    client.ws.transport.write(header + masked[:start])
+    await turn()
+    client.ws.transport.write(masked[start:])
+    assert (await client.next())["error"]["code"] == "unknown_event"
+
+
+async def test_too_much_that_no_checkpoint_covers_stops_the_reader(system: System) -> None:
+    await system.gateway("gateway-2", uncovered_bytes=1000)
+    client, created = await system.open(at=1)
+    session_id = created["session"]["id"]
+    audio = base64.b64encode(bytes(400)).decode()
+    for n in range(6):
+        await client.send("input_audio_buffer.append", audio=audio, event_id=f"e{n}")
+    await client.send("session.heartbeat")
+    held = system.shard.sessions[session_id]
+    for _ in range(10):
+        await until(system, lambda: system.shard.wanted_covered or len(held.commands) == 7)
+        if len(held.commands) == 7:
+            break
+        assert system.shard.wanted_covered.pop() == session_id
+        assert len(held.commands) % 2 == 0
+        system.shard.cover(session_id)
+    await client.until("session.heartbeat_ack")
+    assert [command.event_id for _, command in held.commands[:-1]] == [f"e{n}" for n in range(6)]
+    assert [no for no, _ in held.commands] == [CommandNo(1, n) for n in range(1, 8)]
 
 
 @pytest.mark.parametrize("seq", [2, -1, True, "1", None])
@@ -262,6 +325,24 @@ async def test_a_client_that_reads_nothing_does_not_delay_a_takeover(system: Sys
     numbers = [(await new.next())["server_event_seq"] for _ in range(100)]
     assert numbers == list(range(2, 102))
     old.ws.transport.resume_reading()
+
+
+async def test_what_had_no_number_yet_follows_in_order(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, created = await system.open()
+    session_id = created["session"]["id"]
+    with monkeypatch.context() as full:
+        full.setattr(RealtimeSocket, "has_room", lambda self: False)
+        system.shard.say(session_id, {"type": "one"}, {"type": "two"})
+        await turn()
+    system.shard.says_before_it_answers = {"type": "three"}  # to the older attachment still
+    new = await system.resume(created, after=1)
+    await new.until("three")
+    assert [(event["type"], event.get("server_event_seq")) for event in new.log] == [
+        ("session.resumed", None),
+        ("one", 2),
+        ("two", 3),
+        ("three", 4),
+    ]
 
 
 async def test_the_loss_of_the_shard_is_told(system: System) -> None:

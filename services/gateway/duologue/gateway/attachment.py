@@ -46,7 +46,8 @@ from duologue.gateway.wire import LINGER_S, Wire
 from duologue.protocol.duplex import Dialect, DuplexCommand, encode_command
 from duologue.store.ports import Head
 
-TRIM_EVERY_S: Final = 1.0
+TRIM_EVERY_S: Final = 5.0
+"""Clients may acknowledge every event; the journal is trimmed at the first, and then so often."""
 _RETRY_AFTER_MS: Final = 1000
 
 

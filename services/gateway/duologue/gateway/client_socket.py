@@ -1,7 +1,7 @@
 """One accepted WebSocket: reads frames, carries their steps out, and cleans up after itself.
 
 Rule 1. One reader. While a step waits (an open, a resume, no credit) no further frame is read: that is the
-        backpressure towards the client.
+        backpressure towards the client. A frame that need not wait costs no task switch.
 Rule 2. All writes go to the wire at once, from wherever they arise, in the order in which they arise.
 Rule 3. However it ends, cancelled at any await included, the session is left detached, replaced or closed.
 """
@@ -22,7 +22,7 @@ from duologue.gateway.handshake import Offer
 from duologue.gateway.opening import POLICY, RETRY_AFTER_MS, TRY_AGAIN, Opening, Refused
 from duologue.gateway.provisional import Credentials, new_credentials, provisional_session
 from duologue.gateway.resuming import Replayable, ReplayGap, Resuming, entries_of
-from duologue.gateway.wire import Wire
+from duologue.gateway.wire import REST, Wire
 from duologue.protocol.duplex import splice_seq
 from duologue.runtime.logs import bound
 from duologue.store.ports import StoreUnavailable
@@ -79,10 +79,14 @@ class ClientSocket:
                     return
                 step = frame if isinstance(frame, End) else self.connection.receive(frame, self.gateway.now())
         except Exception:
-            _log.exception("the socket of session %s is closed: a fault of this gateway", self._session_id)
-            self._close(self.connection.error("internal_error", "a fault of the server"), 1011, "internal_error")
+            self._fault()
         finally:
             self._end()
+
+    def _fault(self) -> None:
+        """An exception that nothing of a client should cause."""
+        _log.exception("the socket of session %s is closed: a fault of this gateway", self._session_id)
+        self._close(self.connection.error("internal_error", "a fault of the server"), 1011, "internal_error")
 
     def _log_line(self, what: str) -> None:
         attachment = self.attachment
@@ -175,9 +179,9 @@ class ClientSocket:
             self.wire.write(step.payload)
             await self._wait_for_room()
         elif isinstance(step, Acknowledge):
-            attachment = self.attachment
-            if attachment is None or not attachment.client_has(step.seq):
+            if self.attachment is None or not self.attachment.client_has(step.seq):
                 self.wire.write(self.connection.bad_ack(step.event_id))
+                await self._wait_for_room()
         elif self.attachment is not None:
             await self._forward(self.attachment, step)
         return None
@@ -225,26 +229,48 @@ class ClientSocket:
     # -- a session is attached ------------------------------------------------------------------------------
 
     async def _serve(self) -> None:
-        """The hot path: one turn of this loop for each frame."""
-        attachment, connection = self.attachment, self.connection
+        """What `_on_frame` could not finish, and the end of the socket."""
+        attachment, wire = self.attachment, self.wire
         assert attachment is not None
-        receive, now, tally = self._receive, self.gateway.now, self.gateway.tally
-        while attachment.ended is None:
-            frame = _frame(await receive())
-            if frame is None or attachment.ended is not None:
+        while attachment.ended is None and self.connection.state is not State.closing:
+            wire.sink = self._on_frame
+            message = await self._receive()
+            wire.sink = None
+            if message["type"] == REST:
+                await self._carry_out(message["rest"])
+                continue
+            frame = _frame(message)
+            if frame is None:
                 return
-            tally.frames_in += 1
-            tally.bytes_in += len(frame)
-            if not self._confirmed:
-                self._confirm(attachment)
-            step = connection.receive(frame, now())
-            if type(step) is Forward:
-                if not attachment.forward(step.command):
-                    await self._forward(attachment, step)
-            else:
+            step = self._step(attachment, frame)
+            if step is not None:
                 await self._carry_out(step)
-                if connection.state is State.closing:
-                    return
+
+    def _on_frame(self, frame: str) -> Step | None:
+        """The hot path: one text frame, finished without waiting if that is possible."""
+        attachment = self.attachment
+        assert attachment is not None
+        try:
+            step = self._step(attachment, frame)
+            if type(step) is Forward:
+                return None if attachment.forward(step.command) else step
+            if type(step) is Acknowledge and attachment.client_has(step.seq):
+                return None
+            return step
+        except Exception:
+            self._fault()
+            return None
+
+    def _step(self, attachment: Attachment, frame: str | bytes) -> Step | None:
+        """The step of a frame, unless that is void: a replaced socket, or one that is closing."""
+        if attachment.ended is not None or self.connection.state is State.closing:
+            return None
+        tally = self.gateway.tally
+        tally.frames_in += 1
+        tally.bytes_in += len(frame)
+        if not self._confirmed:
+            self._confirm(attachment)
+        return self.connection.receive(frame, self.gateway.now())
 
     async def _forward(self, attachment: Attachment, step: Forward) -> None:
         while attachment.ended is None and self.wire.is_open and not attachment.forward(step.command):
@@ -317,7 +343,7 @@ class ClientSocket:
 
     def _end(self) -> None:
         self.gateway.leave(self)
-        self.wire.on_room = None
+        self.wire.on_room = self.wire.sink = None
         if self._replay is not None:
             self._replay.cancel()
         self.gateway.tally.closed(self.wire.close_code)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -53,9 +55,7 @@ class Gateway:
     gaps: dict[str, float] = field(default_factory=dict)
     """Sessions whose client was told of a gap here, and when: its next resume gets the items."""
 
-    def now(self) -> float:
-        """Monotonic seconds."""
-        return asyncio.get_running_loop().time()
+    now: Callable[[], float] = time.monotonic
 
     def enter(self, socket: ClientSocket) -> None:
         """An accepted socket."""

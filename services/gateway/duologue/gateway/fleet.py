@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -38,39 +39,40 @@ class Fleet:
         links: ShardLinks,
         router: Router,
         describe: Callable[[], Registration],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._registry = registry
         self._endpoint = endpoint
         self._links = links
         self._router = router
         self._describe = describe
+        self._clock = clock
         self._known: dict[tuple[str, str], Registration] = {}
         self._dialled: dict[str, str] = {}
         self._answered_at = float("-inf")
         self._lenient_until = float("-inf")
 
     def store_answers(self, now: float) -> bool:
-        """Whether the registry answered within the last expiry (loop time)."""
+        """Whether the registry answered within the last expiry (monotonic seconds)."""
         return now - self._answered_at < EXPIRY_S
 
     async def join(self) -> None:
         """Take the id over and learn who is there. Raises `StoreUnavailable`."""
-        self._learn(await self._registry.beat(self._describe(), join=True), asyncio.get_running_loop().time())
+        self._learn(await self._registry.beat(self._describe(), join=True), self._clock())
 
     async def run(self) -> None:
         """Beat until cancelled. Raises `Replaced`."""
-        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(BEAT_S)
             try:
                 roster = await self._registry.beat(self._describe())
             except StoreUnavailable as error:
-                if self.store_answers(loop.time()):
+                if self.store_answers(self._clock()):
                     _log.warning("the registry does not answer: %s", error)
                 continue
             if roster.replaced:
                 raise Replaced("another process runs under this gateway's id")
-            self._learn(roster, loop.time())
+            self._learn(roster, self._clock())
 
     async def leave(self) -> None:
         """Sign off; what cannot be told expires by itself."""

@@ -22,6 +22,7 @@ class Operations(Protocol):
 
     def unready(self) -> Sequence[str]:
         """What keeps it from being ready, in words."""
+        ...
 
     def drain(self, deadline_s: float) -> None:
         """Take no new sockets; close what is left at the deadline."""

@@ -108,14 +108,14 @@ class Outbound(Sink):
         return self._live and self._wire.has_room()
 
     def write(self, frames: Sequence[Frame]) -> None:
-        write, tally = self._wire.write, self._attachment.gateway.tally
-        tally.frames_out += len(frames)
-        for frame in frames:
-            write(frame.body)
-            tally.bytes_out += len(frame.body)
-            if frame.close_code:
-                self._attachment.terminal(frame.close_code, frame.close_reason)
-                return
+        bodies = [frame.body for frame in frames]
+        tally = self._attachment.gateway.tally
+        tally.frames_out += len(bodies)
+        tally.bytes_out += sum(map(len, bodies))
+        self._wire.write(*bodies)
+        last = frames[-1] if frames else None
+        if last is not None and last.close_code:  # nothing comes after the terminal event
+            self._attachment.terminal(last.close_code, last.close_reason)
 
     def delivered(self, ack: Delivered) -> None:
         self._attachment.owes(ack)

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import time
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from typing import Final, Protocol
 
@@ -72,6 +73,7 @@ class GatewayService:
         incarnation: str,
         limits: SessionLimits = _LIMITS,
         url: str = "",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
         self.incarnation = incarnation
@@ -103,9 +105,10 @@ class GatewayService:
             chores=self.chores,
             settings=settings,
             limits=limits,
+            now=clock,
         )
         self.endpoint = make_endpoint(self.links)
-        self.fleet = Fleet(stores.registry, self.endpoint, self.links, self.router, self._describe)
+        self.fleet = Fleet(stores.registry, self.endpoint, self.links, self.router, self._describe, clock)
         self.app = GatewayApp(self.gateway, http_app(self.router, keys, self, self.metrics))
         self.gateway.emptied.set()
         self._drain_task: asyncio.Task[None] | None = None

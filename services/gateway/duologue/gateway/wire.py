@@ -3,7 +3,9 @@
 Rule 1. Frames go to the transport at once and in order, from callbacks: no task and no await per frame.
 Rule 2. After acceptance every refusal is an `error` event, then a close frame, then time for the client to
         read both: what it still sends is read and thrown away, so that the kernel sends no reset.
-Rule 3. Liveness is judged by any byte from the peer, not by pongs alone; a socket that we ourselves do not
+Rule 3. A text frame goes to `sink` at once, without a task switch, as long as nothing waits before it; what the
+        sink cannot finish is queued, and nothing more is read until it is worked off.
+Rule 4. Liveness is judged by any byte from the peer, not by pongs alone; a socket that we ourselves do not
         read (backpressure) is not judged.
 """
 
@@ -17,6 +19,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.exceptions import PayloadTooBig
 from websockets.http11 import Request
 from websockets.protocol import OPEN
+from websockets.speedups import apply_mask
 
 from duologue.gateway.errors import local_error
 
@@ -25,10 +28,13 @@ ROOM_BYTES: Final = 64 * 1024
 LINGER_S: Final = 5.0
 """How long a client may take to answer a close frame before its TCP connection is dropped."""
 
+REST: Final = "duologue.rest"
+"""Type of the queued message for what a sink could not finish; the rest is under "rest"."""
 EXTENSION: Final = "duologue.wire"
 """Where an ASGI scope carries the `Wire` (in `scope["extensions"]`)."""
 
 _TEXT_FIN: Final = 0x81
+_MASKED: Final = 0x80
 _SHORT: Final = struct.Struct("!BB")
 _MEDIUM: Final = struct.Struct("!BBH")
 _LONG: Final = struct.Struct("!BBQ")
@@ -39,27 +45,35 @@ class Wire(Protocol):
 
     on_room: Callable[[], None] | None
     """Called when the buffer towards the client has drained under its limit, and when the socket is gone."""
+    sink: Callable[[str], object | None] | None
+    """Takes text frames; answers what is left to do of one, if anything. None: all frames are queued."""
 
-    def write(self, payload: bytes) -> None:
-        """Queue one text frame; without effect once the socket is closing."""
+    def write(self, *payloads: bytes) -> None:
+        """Queue these text frames; without effect once the socket is closing."""
+        ...
 
     def has_room(self) -> bool:
         """Whether the client keeps up: under `ROOM_BYTES` are buffered."""
+        ...
 
     @property
     def is_open(self) -> bool:
         """Whether frames still reach the client."""
+        ...
 
     @property
     def clean(self) -> bool:
         """The client itself has closed, with 1000 or without a code."""
+        ...
 
     @property
     def close_code(self) -> int:
         """With which code the socket was closed, by whoever; 1006: with none."""
+        ...
 
     def finish(self, code: int, reason: str = "", linger_s: float = LINGER_S) -> None:
         """Send a close frame and drop the connection when it is answered, or after `linger_s`."""
+        ...
 
 
 def text_frame(payload: bytes) -> bytes:
@@ -76,15 +90,16 @@ class RealtimeSocket(WebSocketsSansIOProtocol):
     """The protocol class that uvicorn runs for each connection; it is a `Wire`."""
 
     on_room: Callable[[], None] | None = None
+    sink: Callable[[str], object | None] | None = None
     _heard = False
     _lingering = False
     _full = False
 
     # -- towards the client ---------------------------------------------------------------------------
 
-    def write(self, payload: bytes) -> None:
+    def write(self, *payloads: bytes) -> None:
         if self.is_open:
-            self.transport.write(text_frame(payload))
+            self.transport.write(b"".join([text_frame(payload) for payload in payloads]))
 
     def has_room(self) -> bool:
         return not self._full and self.transport.get_write_buffer_size() < ROOM_BYTES
@@ -140,7 +155,7 @@ class RealtimeSocket(WebSocketsSansIOProtocol):
         super().handle_connect(event)
         if self.response.status_code == 101:
             self.transport.set_write_buffer_limits(high=ROOM_BYTES, low=ROOM_BYTES // 2)
-            extensions = self.scope["extensions"]
+            extensions = self.scope.get("extensions")
             assert extensions is not None
             extensions[EXTENSION] = self  # type: ignore[assignment]
 
@@ -151,24 +166,56 @@ class RealtimeSocket(WebSocketsSansIOProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard = True
-        if not self._lingering:
+        if self._lingering:
+            return
+        if self.sink is not None and (payload := self._lone_frame(data)) is not None:
+            self._text(payload)
+        else:
             super().data_received(data)
 
+    def _lone_frame(self, data: bytes) -> bytes | None:
+        """The payload, if `data` is one whole text frame and nothing of an earlier one waits: the usual case."""
+        conn = self.conn
+        if len(data) < 6 or data[0] != _TEXT_FIN or conn.reader.buffer or conn.current_size is not None:
+            return None
+        size, start = data[1] - _MASKED, 2
+        if size == 126:
+            size, start = int.from_bytes(data[2:4], "big"), 4
+        elif size == 127:
+            size, start = int.from_bytes(data[2:10], "big"), 10
+        limit = self.config.ws_max_size
+        if size < 0 or len(data) != start + 4 + size or size > limit or conn.state is not OPEN:
+            return None
+        return apply_mask(data[start + 4 :], data[start : start + 4])
+
     def send_receive_event_to_app(self) -> None:
-        if self.curr_msg_data_type == "text" and not self.close_sent:
-            try:
-                text = (self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)).decode()
-            except UnicodeDecodeError:
-                self.conn.fail(1007, "invalid UTF-8")
-                self._failed(1007, "invalid UTF-8")
-                return
+        if self.curr_msg_data_type == "text":
+            payload = self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)
             self.frames = []
-            self.queue.put_nowait({"type": "websocket.receive", "text": text})
-            if not self.read_paused:
-                self.read_paused = True
-                self.transport.pause_reading()
+            self._text(payload)
+        else:
+            super().send_receive_event_to_app()
+
+    def _text(self, payload: bytes) -> None:
+        if self.close_sent:
             return
-        super().send_receive_event_to_app()
+        try:
+            text = payload.decode()
+        except UnicodeDecodeError:
+            self.conn.fail(1007, "invalid UTF-8")
+            self._failed(1007, "invalid UTF-8")
+            return
+        if self.sink is not None and self.queue.empty():
+            rest = self.sink(text)
+            if rest is None:
+                return
+            message: Any = {"type": REST, "rest": rest}
+            self.queue.put_nowait(message)
+        else:
+            self.queue.put_nowait({"type": "websocket.receive", "text": text})
+        if not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
 
     def handle_parser_exception(self) -> None:
         sent = self.conn.close_sent

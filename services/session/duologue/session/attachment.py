@@ -138,7 +138,7 @@ class Attachment:
 
     def _covered(self) -> bool:
         machine = self._runner.machine
-        return machine.applied == machine.covered or machine.closed
+        return machine.closed or (not machine.input_waits and machine.applied == machine.covered)
 
     def _turned(self) -> None:
         if self._attaching is not None and self._covered():

@@ -4,6 +4,8 @@ Rule 1. The core decides (open, submit, abort, close) and hears facts; nothing h
 Rule 2. What a worker's link has no credit for waits here, in order, at most `MAX_WAITING` messages; beyond
         it a unit fails with `stage_backpressure`.
 Rule 3. A unit that still waits here when its epoch ends is dropped unread, as a worker would drop it.
+Rule 4. Stages that were lost are opened again as soon as there are workers with room: the core is told that
+        there are none only when the open timeout has passed. A session that was never open is refused at once.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from duologue.session.workers import StageWorkers, Worker
 
 MAX_WAITING: Final = 256
 OPEN_TIMEOUT_S: Final = 20.0
+FIRST_BINDING: Final = 1
 
 Post = Callable[[facts.SessionCommand], None]
 _Waiting = tuple[AnyMessage, Sequence[Frame]]
@@ -61,6 +64,8 @@ class StageBinding:
         self._held: tuple[Worker, ...] = ()
         self._links: tuple[Link, ...] = ()
         self._opening: dict[Link, None] = {}
+        self._wanted: orders.OpenStages | None = None
+        """An opening that waits for workers."""
         self._open_timer: asyncio.TimerHandle | None = None
         self._waiting: dict[Link, deque[_Waiting]] = {}
 
@@ -76,28 +81,39 @@ class StageBinding:
         old_fence = self._fence
         self._let_go()
         self._fence = order.fence
+        bound = self._bind(order)
+        for link in before:
+            if link not in self._links:
+                link.send(CloseStages(self.session_id, old_fence))
+        if not bound and order.fence.binding == FIRST_BINDING:
+            return self.post(self._no_room(order.fence))
+        self._wanted = None if bound else order
+        loop = asyncio.get_running_loop()
+        self._open_timer = loop.call_later(self._open_timeout_s, self._open_timed_out, order.fence)
+        return None
+
+    def retry(self) -> None:
+        """There may be workers with room now."""
+        if self._wanted is not None and self._bind(self._wanted):
+            self._wanted = None
+
+    def _bind(self, order: orders.OpenStages) -> bool:
+        """Choose workers and have them open the stages. False: there is no room."""
         chosen = self._workers.choose(self.pipeline)
         if chosen is None:
-            for link in before:
-                link.send(CloseStages(self.session_id, old_fence))
-            return self.post(self._no_room(order.fence))
+            return False
         held = tuple(chosen[stage] for stage in range(len(self.pipeline.stages)))
         links = tuple(worker.link for worker in held if worker.link is not None)
-        for link in before:
-            if link not in links:
-                link.send(CloseStages(self.session_id, old_fence))
         self._held = tuple(dict.fromkeys(held))
         for worker in self._held:
             worker.bound[self.pipeline.name] = worker.bound.get(self.pipeline.name, 0) + 1
         self._links = links
         self._opening = dict.fromkeys(links)
-        loop = asyncio.get_running_loop()
-        self._open_timer = loop.call_later(self._open_timeout_s, self._open_timed_out, order.fence)
         for link in dict.fromkeys(links):
             stages = tuple(stage for stage, of in enumerate(links) if of is link)
             message = OpenStages(self.session_id, order.fence, self.pipeline.name, stages)
             self._send(link, message, [order.configs[stage] for stage in stages])
-        return None
+        return True
 
     def submit(self, order: orders.Submit) -> None:
         stage = order.stage
@@ -238,7 +254,12 @@ class StageBinding:
 
     def _open_timed_out(self, fence: StageFence) -> None:
         self._open_timer = None
-        if fence == self._fence and self._opening:
+        if fence != self._fence:
+            return
+        if self._wanted is not None:
+            self._wanted = None
+            self.post(self._no_room(fence))
+        elif self._opening:
             self._lost("resource_exhausted", "a stage worker did not open its stages in time")
 
     def _lost(self, code: str, message: str) -> None:
@@ -269,4 +290,5 @@ class StageBinding:
         self._held = ()
         self._links = ()
         self._opening = {}
+        self._wanted = None
         self._waiting.clear()

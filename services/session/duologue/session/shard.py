@@ -140,7 +140,7 @@ class Shard:
         self.switchboard = Switchboard(self.manager, self.hub)
         self.endpoint = make_endpoint(Peer(options.id, "shard", self.incarnation), self.switchboard)
         self.membership = Membership(
-            store.registry, self._describe, self.workers.update, beat_s=options.beat_s, expiry_s=options.expiry_s
+            store.registry, self._describe, self.hub.update, beat_s=options.beat_s, expiry_s=options.expiry_s
         )
         self._reaper = Reaper(around, lambda: self.manager.residents, options.reaper_interval_s)
         self._pump_timer: asyncio.TimerHandle | None = None

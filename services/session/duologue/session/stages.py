@@ -6,7 +6,7 @@ Rule 2. A worker's link that goes takes every binding on it along, in the same t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from duologue.bus.link import Link, PeerLost
 from duologue.bus.messages import (
@@ -21,6 +21,7 @@ from duologue.bus.messages import (
 from duologue.model.pipeline import PipelineSpec
 from duologue.session.binding import StageBinding
 from duologue.session.workers import StageWorkers
+from duologue.store.ports import Registration
 
 
 class StageHub:
@@ -45,10 +46,20 @@ class StageHub:
         if self._bindings.get(binding.session_id) is binding:
             del self._bindings[binding.session_id]
 
+    def update(self, members: Iterable[Registration]) -> None:
+        """What the roster says now; sessions that wait for a worker may find one."""
+        self.workers.update(members)
+        self._retry()
+
+    def _retry(self) -> None:
+        for binding in list(self._bindings.values()):
+            binding.retry()
+
     # -- from the links --------------------------------------------------------------------------------
 
     def on_ready(self, link: Link) -> None:
         self.workers.link_ready(link)
+        self._retry()
 
     def on_output(self, link: Link, message: Output, frames: Sequence[bytes]) -> None:
         binding = self._bindings.get(message.session_id)

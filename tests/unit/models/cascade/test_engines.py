@@ -19,7 +19,7 @@ from duologue.models.cascade.engine import build
 from duologue.models.cascade.engines.sounds import is_hum
 from duologue.models.cascade.engines.speech import SpeechEngine
 from duologue.models.cascade.engines.tracker import FRAME
-from duologue.models.cascade.engines.vad import Stream, VoiceDetector
+from duologue.hearing.voice_activity import Stream, VoiceDetector
 from duologue.models.cascade.engines.whisper import Whisper, split
 from duologue.models.cascade.parts import RECOGNITION, VOICE_ACTIVITY, locate
 from duologue.models.cascade.voices import RENDERINGS, say, silence

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from unit.session.core.fake_models import FakeModel, Head, head_of
 
 from duologue.fence import CommandNo, DeliveryId, StageFence
 from duologue.model.outputs import ModelOutput, TextMark, encode_output
@@ -40,7 +41,6 @@ from duologue.session.core import (
     UnitsAborted,
     run_offload,
 )
-from unit.session.core.fake_models import FakeModel, Head, head_of
 
 SESSION = "duplex-" + "0" * 32
 Event = dict[str, Any]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from unit.session.core.fake_models import UNIT_BYTES, FakeModel
+from unit.session.core.session_world import World, error_codes, pick, sound, spoken, types
 
 from duologue.model.outputs import ModelOutput
 from duologue.protocol.duplex import AppendAudio, AudioFormat, CancelInput, ClearInput, Commit, SessionUpdate
-from unit.session.core.fake_models import UNIT_BYTES, FakeModel
-from unit.session.core.session_world import World, error_codes, pick, sound, spoken, types
 
 pytestmark = pytest.mark.unit
 
@@ -139,8 +139,9 @@ def test_cutting_never_changes_what_the_model_hears() -> None:
 
 def test_pending_input_is_bounded_and_the_refusal_is_retryable() -> None:
     world = World()
-    for _ in range(14):
-        seen = world.send(AppendAudio(audio=sound(20_000)))
+    for _ in range(13):
+        world.send(AppendAudio(audio=sound(20_000)))
+    seen = world.send(AppendAudio(audio=sound(20_000)))
     assert error_codes(seen) == ["input_backpressure"]
     assert seen[0]["error"]["retryable"] is True
     assert seen[0]["error"]["type"] == "rate_limit_error"

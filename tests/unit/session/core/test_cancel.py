@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from unit.session.core.session_world import World, error_codes, pick, sound, spoken, types
+from unit.session.core.test_responses import SHORT_TAIL, TAIL, asked
 
 from duologue.model.outputs import ModelOutput
 from duologue.protocol.duplex import (
@@ -14,8 +16,6 @@ from duologue.protocol.duplex import (
     CreateResponse,
 )
 from duologue.session.core import Abort, Invalidate, StageOutput, UnitsAborted
-from unit.session.core.session_world import World, error_codes, pick, sound, spoken, types
-from unit.session.core.test_responses import SHORT_TAIL, TAIL, asked
 
 pytestmark = pytest.mark.unit
 

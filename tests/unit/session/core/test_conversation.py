@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from unit.session.core.fake_models import FakeModel
+from unit.session.core.session_world import World, error_codes, pick, sound, spoken, types
 
 from duologue.model.outputs import ModelOutput, ToolCall
 from duologue.protocol.duplex import (
@@ -24,8 +26,6 @@ from duologue.protocol.duplex import (
 )
 from duologue.protocol.realtime.commands import ItemAudio
 from duologue.session.core import ControlStage
-from unit.session.core.fake_models import FakeModel
-from unit.session.core.session_world import World, error_codes, pick, sound, spoken, types
 
 pytestmark = pytest.mark.unit
 
@@ -124,6 +124,8 @@ def test_a_result_is_an_item_once() -> None:
     world = called()
     assert error_codes(world.send(result("call_no"))) == ["invalid_function_call_output"]
     assert types(world.send(result())) == WHOLE
+    world.say()
+    world.send(Commit())
     (event,) = world.send(result())
     assert event["error"]["param"] == "item.output"
 

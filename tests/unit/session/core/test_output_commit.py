@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-
-from duologue.fence import DeliveryId
-from duologue.protocol.duplex import Commit, SessionHeartbeat
-from duologue.session.core import CheckpointWanted, Covered, Delivered, Invalidate, SessionLimits, Tick
-from duologue.session.core.engine_session import DuplexEngineSession
-from duologue.session.core.outbox import DuplexOutputBuffer, Entry
 from unit.session.core.event_rules import violations
 from unit.session.core.session_world import World, error_codes, pick, spoken, types
 from unit.session.core.test_responses import asked
+
+from duologue.fence import DeliveryId
+from duologue.protocol.duplex import Commit, SessionHeartbeat
+from duologue.session.core import CheckpointWanted, Covered, Deliver, Delivered, Invalidate, SessionLimits, Tick
+from duologue.session.core.engine_session import DuplexEngineSession
+from duologue.session.core.outbox import DuplexOutputBuffer, Entry
 
 pytestmark = pytest.mark.unit
 
@@ -161,9 +161,9 @@ def test_unacknowledged_events_are_told_again_to_a_new_egress() -> None:
     again = [deliver.n for deliver in world.machine.unacknowledged()]
     assert again == list(range(1, world.last_n + 1))
     effects = world.machine.handle(Detached(0), world.now)
-    assert [effect.n for effect in effects if hasattr(effect, "n")] == again
+    assert [effect.n for effect in effects if isinstance(effect, Deliver)] == again
     effects = world.machine.handle(Attached(2), world.now)
-    assert [effect.n for effect in effects if hasattr(effect, "n")] == again
+    assert [effect.n for effect in effects if isinstance(effect, Deliver)] == again
     assert world.machine.handle(Detached(1), world.now) == []
     assert world.machine.detached_since is None
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from unit.session.core.session_world import World, pick, sound, spoken, types
+from unit.session.core.test_responses import asked
 
 from duologue.model.outputs import ModelOutput
 from duologue.protocol.duplex import AckPlayback, AppendAudio, CancelResponse, ClearOutput, Commit, CreateResponse
 from duologue.session.core.overlap import is_back_channel
-from unit.session.core.session_world import World, pick, sound, spoken, types
-from unit.session.core.test_responses import asked
 
 pytestmark = pytest.mark.unit
 
@@ -19,8 +19,8 @@ def answering(**session: object) -> World:
     return world
 
 
-def verdict(world: World, loud: bool = True, ms: float = 80, **hints: object) -> tuple[str, str]:
-    decisions = pick(world.say(ms, loud, **hints), "overlap.decision")
+def verdict(world: World, loud: bool = True, **hints: object) -> tuple[str, str]:
+    decisions = pick(world.say(80, loud, **hints), "overlap.decision")
     return decisions[0]["action"], decisions[0]["reason"]
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-
-from duologue.model.outputs import ModelOutput, UserTurn
-from duologue.protocol.duplex import AckPlayback, CancelResponse, Commit, CreateResponse
 from unit.session.core.fake_models import planning
 from unit.session.core.session_world import World, error_codes, pick, spoken, types
 from unit.session.core.test_conversation import text
 from unit.session.core.test_responses import OPENING
+
+from duologue.model.outputs import ModelOutput, UserTurn
+from duologue.protocol.duplex import AckPlayback, CancelResponse, Commit, CreateResponse
 
 pytestmark = pytest.mark.unit
 
@@ -153,6 +153,11 @@ def test_a_media_gap_is_filled_with_silence_up_to_a_bound() -> None:
     assert sum(head.continuation for head in world.heads()) >= 5
     world.advance(60)
     assert sum(head.continuation for head in world.heads()) == 64
+    world.say()
+    while world.waiting:
+        world.answer()
+    world.advance(1.0)
+    assert sum(head.continuation for head in world.heads()) > 64, "real input makes room again"
     quiet = World(planning(), auto=True)
     quiet.say(loud=False)
     quiet.answer(ModelOutput())

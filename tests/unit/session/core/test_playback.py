@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from unit.session.core.session_world import World, error_codes, pick, spoken, types
 
 from duologue.protocol.duplex import (
     AckPlayback,
@@ -14,7 +15,6 @@ from duologue.protocol.duplex import (
     message_item,
 )
 from duologue.session.core.ledger import PlaybackLedger
-from unit.session.core.session_world import World, error_codes, pick, spoken, types
 
 pytestmark = pytest.mark.unit
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from unit.session.core.fake_models import FakeModel
+from unit.session.core.session_world import World, error_codes, pick, spoken, types
 
 from duologue.model.outputs import ModelOutput, TextMark
 from duologue.protocol.duplex import (
@@ -14,8 +16,6 @@ from duologue.protocol.duplex import (
     ResponseOptions,
     message_item,
 )
-from unit.session.core.fake_models import FakeModel
-from unit.session.core.session_world import World, error_codes, pick, spoken, types
 
 pytestmark = pytest.mark.unit
 
@@ -205,6 +205,7 @@ def test_output_is_converted_to_the_session_format_in_full() -> None:
     seen = [*world.answer(spoken()), *world.answer(spoken()), *world.answer(spoken(end_of_turn=True))]
     deltas = pick(seen, "response.output_audio.delta")
     assert {(delta["format"], delta["sample_rate_hz"]) for delta in deltas} == {("pcm16", 16_000)}
+    assert len(deltas) == 3
     assert sum(len(base64.b64decode(delta["delta"])) for delta in deltas) == 3 * 80 * 16 * 2
 
 

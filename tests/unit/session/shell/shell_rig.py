@@ -85,6 +85,7 @@ class FakeMachine:
         self.deadline: float | None = None
         self.pending_input_bytes = 0
         self.queued_commits = 0
+        self.input_waits = False
         self.applied = CommandNo()
         self.covered = CommandNo()
         self.last_client_event_id: str | None = None

@@ -26,7 +26,7 @@ from duologue.model.engine import (
     StageUnit,
 )
 from duologue.model.outputs import ModelOutput, encode_output
-from duologue.models.cascade.engines.mel import RATE, Floats
+from duologue.hearing.mel import RATE, Floats
 from duologue.models.cascade.engines.sounds import SoundBuffer, is_hum, samples
 from duologue.models.cascade.engines.whisper import Whisper
 from duologue.models.cascade.engines.workshop import Workshop

@@ -6,7 +6,7 @@ from collections import deque
 
 import numpy as np
 
-from duologue.models.cascade.engines.mel import RATE, Floats
+from duologue.hearing.mel import RATE, Floats
 
 _PER_MS = RATE // 1000
 _WINDOW = 512

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from tokenizers import Tokenizer
 
-from duologue.models.cascade.engines.mel import RATE, Floats, log_mel
+from duologue.hearing.mel import RATE, Floats, log_mel
 
 SHORT_FRAMES = 1500
 LONG_FRAMES = 3000

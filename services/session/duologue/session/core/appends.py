@@ -17,6 +17,8 @@ RETRY_AFTER_MS = 500
 def source_format(ctx: SessionContext, name: str | None, rate: int | None) -> AudioFormat:
     """The format of a payload: what it says of itself, else what the session has by now."""
     current = ctx.state.config.input_format
+    if name is None and rate is None:
+        return current
     default = DUPLEX_RATE_HZ if ctx.dialect is Dialect.duplex else OPENAI_RATE_HZ
     name = current.name if name is None else name
     return AudioFormat(name, resolve_rate(name, rate, current, default))

@@ -33,14 +33,15 @@ class Checkpoints:
                 self.remember(ctx)
             return
         stale = outbox.dirty and ctx.now >= outbox.saved_at + ctx.limits.checkpoint_interval_s
-        if outbox.held or stale or self.wanted:
+        wanted = self.wanted and ctx.state.covered != ctx.state.applied
+        if outbox.held or stale or wanted:
             self._save(ctx)
 
     def want(self, ctx: SessionContext) -> None:
-        """Somebody waits until everything applied is covered."""
+        """Somebody waits until everything taken is covered, what waits for its turn included."""
         state = ctx.state
         newest = state.saving if state.outbox.outstanding else state.covered
-        self.wanted = newest != state.applied
+        self.wanted = newest != state.applied or bool(state.intake.queue)
 
     def _save(self, ctx: SessionContext) -> None:
         state = ctx.state
@@ -49,7 +50,7 @@ class Checkpoints:
         outbox.outstanding = outbox.checkpoint
         outbox.outstanding_through = outbox.n
         outbox.saved_at = ctx.now
-        outbox.dirty = self.wanted = False
+        outbox.dirty, self.wanted = False, bool(state.intake.queue)
         state.saving = state.applied
         self.remember(ctx)
         ctx.effects.append(Checkpoint(outbox.checkpoint, self.good, state.applied.no))

@@ -26,7 +26,7 @@ from duologue.session.core.effects import ControlStage
 def update(ctx: SessionContext, command: SessionUpdate) -> None:
     state = ctx.state
     old = state.config
-    new = old.updated(command.session)
+    new = settled(old.updated(command.session))
     touched = changed(old, new)
     _check(ctx, old, new, touched)
     if touched:
@@ -35,6 +35,11 @@ def update(ctx: SessionContext, command: SessionUpdate) -> None:
         state.config = new
         ctx.view = SessionView(state.session_id, new)
     tell(ctx)
+
+
+def settled(config: SessionConfig) -> SessionConfig:
+    """The config as a checkpoint gives it back (1 s is 1.0 s then), so that a heir echoes the same bytes."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(config), type=SessionConfig)
 
 
 def _check(ctx: SessionContext, old: SessionConfig, new: SessionConfig, touched: frozenset[str]) -> None:

@@ -44,6 +44,7 @@ class SessionContext:
         "ears",
         "effects",
         "event_prefix",
+        "lead_ms",
         "limits",
         "model",
         "now",
@@ -55,7 +56,6 @@ class SessionContext:
         "state",
         "traits",
         "unit_bytes",
-        "urgent",
         "view",
         "voice",
     )
@@ -70,9 +70,9 @@ class SessionContext:
         self.duplex = state.dialect is Dialect.duplex
         self.capabilities: DuplexCapabilities = plugin.capabilities(state.max_sessions)
         self.now = state.now
+        self.lead_ms = plugin.pipeline.max_output_lead_ms
         self.effects: list[SessionEffect] = []
         self.overflow = False
-        self.urgent = False
         self.observed = Observations()
         self.unit_bytes = round(self.traits.unit_ms * self.traits.input_rate_hz / 1000) * 4
         self.silence = bytes(self.unit_bytes)

@@ -7,7 +7,7 @@ comes too early does nothing.
 from __future__ import annotations
 
 from duologue.protocol.duplex import SessionExpiring
-from duologue.session.core import closing, silence, stages, tools, turns
+from duologue.session.core import closing, outputs, pacing, silence, stages, tools, turns
 from duologue.session.core.context import SessionContext
 
 WARNING_S = 60.0
@@ -34,6 +34,8 @@ def next_deadline(ctx: SessionContext) -> float | None:
     if response is not None:
         if response.next_silence_at >= 0:
             times.append(response.next_silence_at)
+        if state.sound.paced:
+            times.append(pacing.due_at(ctx))
     elif state.intake.deferred:
         playing = ctx.playing()
         times.append(ctx.now if playing is None else max(playing.ends_at(), ctx.now))
@@ -73,6 +75,7 @@ def tick(ctx: SessionContext) -> None:
     if state.aborting.units and now >= state.aborting.since + ctx.limits.abort_wait_s:
         ctx.stale("abort_unanswered")
         stages.settle_abort(ctx, dropped=False)
+    outputs.release(ctx)
     _feed_silence(ctx)
     silence.fill_gap(ctx)
     if state.intake.deferred and not ctx.busy():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from duologue.fence import CommandNo, StageFence
+from duologue.model.outputs import ModelOutput
 from duologue.protocol.duplex import (
     AudioFormat,
     Dialect,
@@ -95,6 +96,13 @@ class Flight(msgspec.Struct, gc=False):
     """A stage has handed it on, so it was consumed."""
 
 
+class Paced(msgspec.Struct, array_like=True, gc=False):
+    """What the model said earlier than it is to be told (see `pacing`)."""
+
+    output: ModelOutput
+    pcm: bytes
+
+
 class Sound(msgspec.Struct):
     """All audio that waits for something."""
 
@@ -111,6 +119,12 @@ class Sound(msgspec.Struct):
     carry: bytes = b""
     """What the input converter needs to go on where it stands (see `Ears`)."""
     voice_carry: bytes = b""
+    paced: list[Paced] = []
+    paced_bytes: int = 0
+
+    def drop_paced(self) -> None:
+        """What waits to be told is void."""
+        self.paced, self.paced_bytes = [], 0
 
 
 class Queued(msgspec.Struct):
@@ -170,6 +184,8 @@ class OpenResponse(msgspec.Struct):
     modalities: tuple[str, ...]
     metadata: dict[str, object] | None = None
     in_history: bool = True
+    announced: bool = True
+    """`response.created` was accepted by the output buffer; of another no ending is told."""
     spoke: bool = False
     has_audio: bool = False
     has_text_part: bool = False
@@ -181,7 +197,7 @@ class OpenResponse(msgspec.Struct):
     """Function calls that wait for its end (OpenAI dialects: one response at a time)."""
 
 
-class HistoryItem(msgspec.Struct):
+class HistoryItem(msgspec.Struct, array_like=True):
     """One item of the conversation. `item` is what the wire shows; what was heard is in the ledger."""
 
     item: Item
@@ -193,7 +209,7 @@ class HistoryItem(msgspec.Struct):
     """What was heard of it, once its ledger has been given up."""
 
 
-class ToolCallState(msgspec.Struct, gc=False):
+class ToolCallState(msgspec.Struct, array_like=True, gc=False):
     """A function call of the model, until it is answered or settled."""
 
     call_id: str
@@ -258,6 +274,8 @@ class DuplexEngineSession(msgspec.Struct):
     voiced: bool = False
     """Audio was generated: its voice stands."""
     last_submit_at: float = 0.0
+    urgent: bool = False
+    """The next unit begins a response: it goes before later units of other sessions."""
     last_response_id: str = ""
     response: OpenResponse | None = None
     ledgers: dict[str, PlaybackLedger] = {}
@@ -270,7 +288,7 @@ class DuplexEngineSession(msgspec.Struct):
     life: Life = msgspec.field(default_factory=Life)
     aborting: PendingAbort = msgspec.field(default_factory=PendingAbort)
     applied: Applied = Applied()
-    ahead: list[CommandNo] = []
+    ahead: list[Applied] = []
     """Commands that did not wait for the queue and were applied before older ones."""
     saving: Applied = Applied()
     covered: Applied = Applied()

@@ -19,6 +19,10 @@ def unit_failed(ctx: SessionContext, fact: StageFailed) -> None:
         lost(ctx, StagesLost(fact.fence, fact.code, fact.message))
         return
     stages.forget(ctx, fact.unit)
+    if ctx.response is None and not ctx.plans and any(unit < fact.unit for unit in ctx.state.sound.flights):
+        # A failure overtakes what later stages still make of earlier units. A response that those opened now
+        # would go on with this unit missing in its middle: void them all.
+        stages.advance_epoch(ctx)
     fail(ctx, "runtime_append_failed", f"{fact.code}: {fact.message}" if fact.code else fact.message)
 
 

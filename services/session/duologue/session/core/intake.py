@@ -76,8 +76,7 @@ def from_client(ctx: SessionContext, fact: FromClient) -> None:
     """Take one command: apply it now, or queue it."""
     state = ctx.state
     no, queue = fact.no, state.intake.queue
-    seen = next((q.no for q in reversed(queue) if q.no is not None), state.applied.no)
-    if no <= max(seen, state.applied.no) or no in state.ahead:
+    if no <= state.applied.no or (queue and _known(ctx, no)):
         ctx.stale("command")
         return
     state.life.active_at = ctx.now
@@ -86,7 +85,7 @@ def from_client(ctx: SessionContext, fact: FromClient) -> None:
     if queue and not isinstance(command, _PREEMPTS):
         _queue(ctx, Queued(no, command, _cost(ctx, command)))
     elif queue:
-        state.ahead.append(no)
+        state.ahead.append(Applied(no, command.event_id))
         _guarded(ctx, command)
         _drain(ctx)
     else:
@@ -96,6 +95,13 @@ def from_client(ctx: SessionContext, fact: FromClient) -> None:
             state.applied = before
     if not state.intake.queue:
         _catch_up(ctx)
+
+
+def _known(ctx: SessionContext, no: CommandNo) -> bool:
+    """While something waits: the number is in the queue, or was carried out before its turn."""
+    state = ctx.state
+    applied = any(no == one.no for one in state.ahead)
+    return applied or any(queued.no is not None and no <= queued.no for queued in state.intake.queue)
 
 
 def refused(ctx: SessionContext, fact: InputRefused) -> None:
@@ -221,6 +227,7 @@ def _pop(ctx: SessionContext) -> Queued:
     state = ctx.state
     queued = state.intake.queue.pop(0)
     state.intake.queue_bytes -= queued.cost
+    state.outbox.dirty = True  # a checkpoint made while it waited does not contain it
     if queued.no is not None:
         event_id = None if queued.command is None else queued.command.event_id
         state.applied = Applied(queued.no, event_id or state.applied.event_id, state.applied.audio_end_ms)
@@ -249,11 +256,10 @@ def _drain(ctx: SessionContext) -> None:
 def _catch_up(ctx: SessionContext) -> None:
     """Nothing waits: what was applied before its turn is in order now."""
     state = ctx.state
-    if state.ahead:
-        last = max(state.ahead)
-        if last > state.applied.no:
-            state.applied = Applied(last, state.applied.event_id, state.applied.audio_end_ms)
-        state.ahead = []
+    for one in sorted(state.ahead, key=lambda one: one.no):
+        if one.no > state.applied.no:
+            state.applied = Applied(one.no, one.event_id or state.applied.event_id, state.applied.audio_end_ms)
+    state.ahead = []
     if round(state.intake.clock_ms) != state.applied.audio_end_ms:
         state.applied = Applied(state.applied.no, state.applied.event_id, round(state.intake.clock_ms))
 
@@ -265,14 +271,14 @@ def drop_input(ctx: SessionContext) -> None:
         return
     if isinstance(intake.queue[0].command, _INPUT):
         intake.offload = 0
+    kept: list[Queued] = []
     for queued in intake.queue:
-        if isinstance(queued.command, _INPUT):
-            queued.command, queued.refusal = None, None
-            intake.queue_bytes -= queued.cost
-            queued.cost = 0
-    kept = [queued for queued in intake.queue if queued.command is not None or queued.refusal is not None]
-    gone = [queued.no for queued in intake.queue if queued not in kept and queued.no is not None]
-    ctx.state.ahead += gone
+        if not isinstance(queued.command, _INPUT):
+            kept.append(queued)
+            continue
+        intake.queue_bytes -= queued.cost
+        if queued.no is not None:
+            ctx.state.ahead.append(Applied(queued.no, queued.command.event_id))
     intake.queue = kept
 
 

@@ -13,7 +13,7 @@ import msgspec
 from duologue.protocol.duplex import Playback, TextMark, truncate_text
 
 
-class PlaybackLedger(msgspec.Struct):
+class PlaybackLedger(msgspec.Struct, array_like=True):
     response_id: str
     generated_ms: float = 0.0
     sent_ms: float = 0.0

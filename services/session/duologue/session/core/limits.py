@@ -35,3 +35,5 @@ class SessionLimits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     max_history_items: int = 4096
     max_ledgers: int = 64
     max_stage_deaths: int = 2
+    max_paced_bytes: int = 8 * MIB
+    """Sound that waits because it was made faster than it is heard."""

@@ -148,7 +148,7 @@ class DuplexSessionMachine:
             self._settle()
         except Exception:  # our bug, whatever it is: rule 3
             effects = self._recover(mark)
-        self._story.append((ctx.now, type(command), tuple(type(effect) for effect in effects)))
+        self._story.append((ctx.now, type(command), tuple(map(type, effects))))
         return effects
 
     def _dispatch(self, ctx: SessionContext, command: SessionCommand) -> None:
@@ -336,6 +336,11 @@ class DuplexSessionMachine:
     @property
     def queued_commits(self) -> int:
         return sum(isinstance(queued.command, Commit) for queued in self._ctx.state.intake.queue)
+
+    @property
+    def input_waits(self) -> bool:
+        """Commands wait in the ordered input for a conversion."""
+        return bool(self._ctx.state.intake.queue)
 
     @property
     def applied(self) -> CommandNo:

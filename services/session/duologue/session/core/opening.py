@@ -47,6 +47,7 @@ def open_session(
             "this model serves auto-responding sessions only",
             param="session.extra_body.auto_response",
         )
+    config = session_config.settled(config)
     plugin.validate(config, None)
     state = DuplexEngineSession(
         session_id=session_id,
@@ -71,5 +72,6 @@ def restore_session(body: bytes, *, plugin: DuplexModelPlugin[Any], owner: int) 
     if owner < state.owner:
         raise ValueError(f"owner {owner} is older than {state.owner}, which wrote this session")
     state.owner = owner
-    model = msgspec.msgpack.decode(state.plugin_state, type=plugin.state_type)
+    kind: type[msgspec.Struct] = plugin.state_type
+    model = msgspec.msgpack.decode(state.plugin_state, type=kind)
     return SessionContext(state, plugin, model)

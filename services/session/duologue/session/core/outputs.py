@@ -16,6 +16,7 @@ from duologue.session.core import (
     failures,
     input_state,
     overlap,
+    pacing,
     responses,
     silence,
     stages,
@@ -65,10 +66,25 @@ def apply(ctx: SessionContext, output: ModelOutput, frames: Sequence[bytes], tur
         tools.called(ctx, call)
     if output.undecided or (not ctx.auto and not ctx.plans and turn_id < state.turn_id):
         return
+    pcm = frames[0] if output.audio_rate_hz and frames else b""
+    if pacing.applies(ctx, output):
+        pacing.keep(ctx, output, pcm)
+        release(ctx)
+    else:
+        _tell(ctx, output, pcm)
+
+
+def release(ctx: SessionContext) -> None:
+    """Tell what was said too early and is due now."""
+    while (ready := pacing.take(ctx)) is not None:
+        _tell(ctx, ready.output, ready.pcm)
+
+
+def _tell(ctx: SessionContext, output: ModelOutput, pcm: bytes) -> None:
     if output.listen:
         _listened(ctx, output)
     elif output.text or output.audio_rate_hz:
-        _said(ctx, output, frames)
+        _said(ctx, output, pcm)
     if output.end_of_turn:
         _ended(ctx, output)
 
@@ -93,7 +109,7 @@ def _listened(ctx: SessionContext, output: ModelOutput) -> None:
         turns.after_response(ctx, response)
 
 
-def _said(ctx: SessionContext, output: ModelOutput, frames: Sequence[bytes]) -> None:
+def _said(ctx: SessionContext, output: ModelOutput, pcm: bytes) -> None:
     response = ctx.response
     if response is None:
         if not ctx.auto or ctx.plans:
@@ -101,7 +117,6 @@ def _said(ctx: SessionContext, output: ModelOutput, frames: Sequence[bytes]) -> 
             return
         ctx.observed.answered_unasked()
         response = responses.open_response(ctx, promised=False)
-    pcm = frames[0] if output.audio_rate_hz and frames else b""
     responses.say(ctx, response, output, pcm)
 
 

@@ -19,8 +19,10 @@ LISTEN_WORDS = ("listen", "continue", "continue_output", "ack")
 DROP_WORDS = ("drop", "ignore", "silence")
 
 BACK_CHANNELS = frozenset(
-    "嗯 嗯嗯 对 对的 好 好的 继续 继续说 可以 是的 yes yeah yep ok okay continue goon right keepgoing pleasecontinue".split()
+    "嗯 嗯嗯 对 对的 好 好的 继续 继续说 可以 是的".split()
+    + "yes yeah yep ok okay continue goon right keepgoing pleasecontinue".split()
 )
+"""Letters and digits only, lower case."""
 
 
 class Situation(NamedTuple):

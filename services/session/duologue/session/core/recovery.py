@@ -22,7 +22,8 @@ def recover(broken: SessionContext, checkpoints: Checkpoints, mark: int) -> Sess
     """A context that can go on. `mark` is the last event before the failed step."""
     state = msgspec.msgpack.decode(checkpoints.good, type=DuplexEngineSession)
     _carry_over(broken.state, state, mark)
-    model = msgspec.msgpack.decode(state.plugin_state, type=broken.plugin.state_type)
+    kind: type[msgspec.Struct] = broken.plugin.state_type
+    model = msgspec.msgpack.decode(state.plugin_state, type=kind)
     ctx = SessionContext(state, broken.plugin, model)
     ctx.now, ctx.observed = state.now, broken.observed
     state.life.faults = [at for at in state.life.faults if ctx.now - at < PERIOD_S] + [ctx.now]

@@ -73,7 +73,7 @@ def open_response(ctx: SessionContext, *, promised: bool, options: ResponseOptio
     state.turn_state = "assistant_generating"
     playback.open_ledger(ctx, response.id)
     ctx.voice.begin(ctx.traits.output_rate_hz, response.format)
-    ctx.urgent = True
+    ctx.state.urgent = True
     item = assistant_item(response.id, status="in_progress")
     entry = HistoryItem(item, response.id, in_context=response.in_history, done=False)
     history.place(ctx, entry)
@@ -84,6 +84,7 @@ def open_response(ctx: SessionContext, *, promised: bool, options: ResponseOptio
             response_id=response.id,
         )
     )
+    response.announced = not ctx.overflow
     history.announce(ctx, item)
     ctx.emit(OutputItemAdded(event_id=ctx.event_id(), response_id=response.id, item=item))
     if response.speaks:
@@ -285,10 +286,12 @@ def close_response(ctx: SessionContext, response: OpenResponse, status: str, rea
         entry.item, entry.done = history.without_marks(item), True
     history.finish(ctx, item)
     state.response = None
+    state.sound.drop_paced()
     state.turn_state = "idle"
     state.intake.overlap_speech_ms = 0.0
     state.intake.answer_due = False
-    ctx.emit(_done(ctx, response, status, reason, item), reserved=True)
+    if response.announced:
+        ctx.emit(_done(ctx, response, status, reason, item), reserved=True)
     ctx.emit(RateLimitsUpdated(event_id=ctx.event_id()))
 
 

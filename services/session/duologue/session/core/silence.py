@@ -24,7 +24,6 @@ def expect(ctx: SessionContext) -> None:
         return
     if stages.real_input_waits(ctx):
         response.next_silence_at = -1.0
-        response.continuations = 0
     elif response.next_silence_at < 0:
         response.next_silence_at = max(_first(ctx), ctx.now)
 

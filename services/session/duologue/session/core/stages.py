@@ -137,7 +137,7 @@ def _plan(ctx: SessionContext, flight: Flight) -> None:
 
 def submit_plan(ctx: SessionContext, plan: AppendPlan) -> None:
     """Submit what the plugin made from the conversation, ahead of others' later units."""
-    ctx.urgent = True
+    ctx.state.urgent = True
     _launch(ctx, Flight(ctx.state.turn_id, plan.head, plan.frames, plan.stage, is_input=False))
     ctx.state.last_submit_at = ctx.now
 
@@ -155,8 +155,9 @@ def _launch(ctx: SessionContext, flight: Flight) -> None:
 
 
 def _send(ctx: SessionContext, number: int, flight: Flight) -> None:
-    urgent, ctx.urgent = ctx.urgent, False
-    fence = ctx.state.fence
+    state = ctx.state
+    urgent, state.urgent = state.urgent, False
+    fence = state.fence
     ctx.effects.append(
         Submit(fence, flight.stage, number, flight.turn_id, flight.head, flight.frames, flight.attempt, urgent)
     )
@@ -211,7 +212,10 @@ def real_input_waits(ctx: SessionContext) -> bool:
     sound = ctx.state.sound
     if len(sound.feed.pcm) >= ctx.unit_bytes:
         return True
-    return any(flight.is_input and not flight.continuation for flight in sound.flights.values())
+    for flight in sound.flights.values():
+        if flight.is_input and not flight.continuation:
+            return True
+    return False
 
 
 # -- abort ------------------------------------------------------------------------------------------------
@@ -226,6 +230,7 @@ def advance_epoch(ctx: SessionContext) -> None:
     if state.ready:
         ctx.effects.append(Abort(state.fence))
     ctx.plugin.on_cancel(ctx.model, state.epoch)
+    state.sound.drop_paced()
     pending = state.aborting
     for number, flight in list(state.sound.flights.items()):
         if number in pending.units or number in pending.dropped:

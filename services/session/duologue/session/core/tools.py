@@ -71,6 +71,7 @@ def _tell(ctx: SessionContext, call_id: str, name: str, arguments: str) -> None:
             response_id=response_id,
         )
     )
+    announced = not ctx.overflow
     history.announce(ctx, begun)
     ctx.emit(OutputItemAdded(event_id=ctx.event_id(), response_id=response_id, item=begun))
     ctx.emit(
@@ -95,13 +96,16 @@ def _tell(ctx: SessionContext, call_id: str, name: str, arguments: str) -> None:
     ctx.emit(OutputItemDone(event_id=ctx.event_id(), response_id=response_id, item=item))
     entry.item = item
     history.finish(ctx, item)
+    if not announced:
+        return
+    status, reason = ("failed", "output_backpressure") if ctx.overflow else ("completed", "stop")
     ctx.emit(
         ResponseDone(
             event_id=ctx.event_id(),
             response=Response(
                 id=response_id,
-                status="completed",
-                status_details=StatusDetails(type="completed", reason="stop"),
+                status=status,
+                status_details=StatusDetails(type=status, reason=reason),
                 output=(item,),
                 modalities=modalities,
                 metadata=metadata,

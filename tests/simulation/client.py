@@ -1,0 +1,441 @@
+"""A simulated client: a script of commands, one session after the other, and a will to come back.
+
+It does what a good client does and no more: it counts what it got, resumes from there, sends again what
+`session.resumed` does not state as covered, and asks again later when it is told to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from simulation.network import Socket
+from simulation.record import UNIT_MS, Record
+
+if TYPE_CHECKING:
+    from simulation.network import Event
+    from simulation.world import World
+
+QUERY = "duplex=1&autostart=0"
+INPUT_RATE_HZ = 16_000
+_BYTES_PER_MS = INPUT_RATE_HZ * 2 // 1000
+SPEECH = base64.b64encode(bytes([0x00, 0x20, 0x00, 0xE0]) * (INPUT_RATE_HZ // 2)).decode()
+"""A second of something loud; a prefix of it (in threes of bytes) is an append."""
+ATTEMPT_S = 6.0
+GIVE_UP_S = 40.0
+INLINE_MS = 200
+"""Longer appends are converted elsewhere, and what comes behind them waits."""
+MAY_WAIT = 16
+"""How much may wait behind one."""
+COUNTED = {
+    "session.heartbeat": "session.heartbeat",
+    "playback.ack": "playback.ack",
+    "input_audio_buffer.clear": "clear",
+    "input.cancel": "clear",
+    "barge_in": "clear",
+    "input_audio_buffer.commit": "input_audio_buffer.commit",
+    "turn.signal": "turn.signal",
+    "conversation.item.retrieve": "conversation.item.retrieve",
+    "session.update": "session.update",
+}
+"""Commands that are answered by exactly one event (or by an error that names them), and under which name."""
+
+
+CUTS = ("response.cancel", "input.cancel", "barge_in", "output_audio_buffer.clear")
+
+
+@dataclass(slots=True)
+class Sent:
+    """One command, for when it has to be sent again."""
+
+    event_id: str
+    kind: str
+    text: str
+    audio_ms: int = 0
+    item_id: str = ""
+
+
+class Client:
+    """Number `number` of a world. `run` is its whole life."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.number = number
+        self.random = world.fork(f"client {number}")
+        self.turn_based = self.random.random() < 0.3
+        self.lives = 0
+        self.commands = 0
+        self.record: Record
+        self.socket: Socket | None = None
+        self.attached = asyncio.Event()
+        self.over = asyncio.Event()
+        """The present session has ended."""
+        self.token = ""
+        self.talk_on = 0
+        """So many times more it has the model speak, whatever else it might do."""
+        self.resumed: Event | None = None
+        self._sent: list[Sent] = []
+        self._at = 0
+        self._resuming = False
+        self._unsure = False
+        """An attempt to resume may have been carried out without our knowledge."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._closing = False
+        self._trying_since = 0.0
+        self._retry_soon: asyncio.TimerHandle | None = None
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        from simulation.script import act
+
+        budget = self.world.commands_each
+        while self.commands < budget or not self.world.faults.over:
+            await self._begin()
+            while (self.commands < budget or not self.world.faults.over) and not self.over.is_set():
+                await act(self)
+            if not self.over.is_set():
+                await self._finish()
+
+    async def _begin(self) -> None:
+        self.record = Record(self.world, self.number, self.lives)
+        self.lives += 1
+        self.attached, self.over = asyncio.Event(), asyncio.Event()
+        self.token, self.resumed = "", None
+        self._sent, self._closing, self._unsure, self._resuming = [], False, False, False
+        self._trying_since = self.world.now
+        self._connect()
+        await self._either(self.attached, self.over)
+
+    async def _either(self, *events: asyncio.Event) -> None:
+        waits = [self.world.loop.create_task(event.wait()) for event in events]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def _finish(self) -> None:
+        """Come to rest, hold every command against its answer, and close."""
+        await self.settle()
+        if self.over.is_set():
+            return
+        self.takeover()  # its answer states what is covered
+        await self.settle()
+        if self.over.is_set():
+            return
+        self._check_answers()
+        self.world.check_at_rest(self)
+        self._closing = True
+        self.send("session.close", reason="done")
+        await self.over.wait()
+
+    async def settle(self) -> None:
+        """Wait until everything that was sent is answered and nothing is being said."""
+        deadline = self.world.now + GIVE_UP_S
+        self.send("input_audio_buffer.clear")
+        self.send("session.heartbeat")
+        while not self.over.is_set():
+            await asyncio.sleep(0.1)
+            if self.attached.is_set() and self.record.open is None and not self._unanswered():
+                await asyncio.sleep(0.3)
+                if self.attached.is_set() and self.record.open is None:
+                    return
+            if self.world.now > deadline:
+                self.record.fail(f"does not come to rest; open {self.record.open}, unanswered {self._unanswered()}")
+                return
+
+    def _expected(self) -> dict[str, int]:
+        """How many answers of each kind are due, less those that were refused by name."""
+        due: dict[str, int] = {"session.update": 1}
+        for sent in self._sent:
+            name = COUNTED.get(sent.kind)
+            if name is not None and sent.event_id not in self.record.errors:
+                due[name] = due.get(name, 0) + 1
+        return due
+
+    def _droppable(self) -> list[Sent]:
+        """Input that a cancel may have found waiting behind a long append, and dropped unread."""
+        dropped: dict[str, Sent] = {}
+        waiting: list[Sent] = []
+        for sent in self._sent:
+            if sent.kind in ("input.cancel", "barge_in"):
+                dropped.update((one.event_id, one) for one in waiting)
+                waiting = []
+            elif sent.audio_ms > INLINE_MS:
+                waiting = [sent]
+            elif waiting and sent.kind.startswith("input_audio_buffer"):
+                waiting = [*waiting, sent][-MAY_WAIT:]
+        return list(dropped.values())
+
+    def _unanswered(self) -> dict[str, tuple[int, int]]:
+        answers = self.record.answers
+        dropped = Counter(COUNTED.get(sent.kind, "") for sent in self._droppable())
+        due = self._expected()
+        return {name: (answers[name], n) for name, n in due.items() if answers[name] < n - dropped[name]}
+
+    def _check_answers(self) -> None:
+        record = self.record
+        for name, due in self._expected().items():
+            if record.answers[name] > due or name in self._unanswered():
+                record.fail(f"{record.answers[name]} answers to {due} times {name}")
+        for sent in self._sent:
+            if sent.item_id and sent.event_id not in record.errors and not record.items[sent.item_id]:
+                record.fail(f"{sent.event_id}: item {sent.item_id} was never created")
+            code = record.errors.get(sent.event_id, "")
+            if code == "item_create_duplicate_item_id":
+                record.fail(f"{sent.event_id} was applied twice")
+        heard = sum(sent.audio_ms for sent in self._sent if sent.event_id not in record.errors)
+        assert self.resumed is not None
+        told = self.resumed["input_audio_end_ms"]
+        dropped = sum(sent.audio_ms for sent in self._droppable())
+        if not heard - dropped <= told <= heard:
+            record.fail(f"{told} ms of input were taken, {heard} ms were sent, {dropped} may have been dropped")
+
+    # -- what it sends ---------------------------------------------------------------------------------
+
+    def send(self, kind: str, *, audio_ms: int = 0, **fields: Any) -> str:
+        """One command; while nothing is attached it is kept for later. Returns its event_id."""
+        self.commands += 1
+        if kind in CUTS:
+            self.record.cut_asked_at = self.world.now
+        event_id = f"c{self.number}.{self.lives}.{len(self._sent)}"
+        frame: dict[str, Any] = {"type": kind, "event_id": event_id, **fields}
+        if audio_ms:
+            frame["audio"] = audio_of(audio_ms)
+        item = fields.get("item")
+        item_id = item["id"] if kind == "conversation.item.create" and item else ""
+        sent = Sent(event_id, kind, json.dumps(frame), audio_ms, item_id)
+        self._sent.append(sent)
+        self._push()
+        return event_id
+
+    def _push(self) -> None:
+        """Everything that has not gone out on this connection."""
+        if not self.attached.is_set() or self.socket is None:
+            return
+        while self._at < len(self._sent):
+            sent = self._sent[self._at]
+            self._at += 1
+            self.world.note(f"c{self.number} > {sent.event_id} {sent.kind} {sent.audio_ms or ''}")
+            self.socket.send_text(sent.text)
+
+    # -- connections -----------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        """Open a connection; what comes first on it depends on whether there is a session."""
+        self._retry_soon = None
+        if self.over.is_set():
+            return
+        if self.world.now - self._trying_since > GIVE_UP_S:
+            self.record.fail("cannot get through")
+            return self._end("lost")
+        gateway = self.world.choose_gateway(self.random, self.socket.gateway if self.socket else None)
+        if gateway is None:
+            return self._again(0.3)
+        self._leave()
+        self.socket = Socket(self.world, gateway, self, self.record, QUERY)
+        gateway.accept(self.socket)
+        self._timer = self.world.loop.call_later(ATTEMPT_S, self._attempt_failed, self.socket)
+        return None
+
+    def _attempt_failed(self, socket: Socket) -> None:
+        if socket is self.socket and not self.attached.is_set():
+            self.world.note(f"c{self.number}: no answer to its attempt")
+            self._unsure = True
+            self.drop(0.1)
+
+    def _again(self, delay_s: float) -> None:
+        """Try again after a while."""
+        self.attached.clear()
+        self._stop_timer()
+        if self._retry_soon is None and not self.over.is_set():
+            self._retry_soon = self.world.loop.call_later(
+                delay_s * self.random.uniform(0.7, 1.3), self._connect
+            )
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _leave(self) -> None:
+        self._stop_timer()
+        self._resuming = False
+
+    def drop(self, noticed_after_s: float) -> None:
+        """The network takes the connection away."""
+        socket = self.socket
+        if socket is None or self.over.is_set():
+            return
+        if self._resuming:
+            self._unsure = True
+        socket.vanish(noticed_after_s)
+        if self.attached.is_set():
+            self._trying_since = self.world.now
+        self._again(0.2)
+
+    def takeover(self) -> None:
+        """Come a second time while the first connection is there."""
+        if not self.attached.is_set() or self.over.is_set():
+            return
+        self.world.count["takeover"] += 1
+        self.attached.clear()
+        self._trying_since = self.world.now
+        self._connect()
+
+    def _end(self, why: str) -> None:
+        """This session is over."""
+        self.world.note(f"c{self.number}: over: {why}")
+        self._stop_timer()
+        if self._retry_soon is not None:
+            self._retry_soon.cancel()
+            self._retry_soon = None
+        self.attached.clear()
+        self.over.set()
+
+    # -- ClientEnd -------------------------------------------------------------------------------------
+
+    def on_open(self, socket: Socket) -> None:
+        if socket is not self.socket:
+            return
+        if not self.record.session_id:
+            from simulation.script import session_of
+
+            body = {"type": "session.update", "event_id": f"open{self.number}", "session": session_of(self)}
+            socket.send_text(json.dumps(body))
+            return
+        self._resuming = True
+        body = {
+            "type": "session.resume",
+            "session_id": self.record.session_id,
+            "resume_token": self.token,
+            "last_received_server_event_seq": self.record.seq,
+        }
+        self.world.note(f"c{self.number} > session.resume from {self.record.seq} at {socket.gateway.name}")
+        socket.send_text(json.dumps(body))
+
+    def on_refused(self, socket: Socket, status: int) -> None:
+        if socket is self.socket:
+            self._again(0.5)
+
+    def on_frame(self, socket: Socket, event: Event, size: int) -> None:
+        if socket is not self.socket or self.over.is_set():
+            return
+        kind = event["type"]
+        if "server_event_seq" in event:
+            if not self.attached.is_set():
+                return self.record.fail(f"{kind} before the session was announced on this connection")
+            self.record.received(event)
+            self.world.note(f"c{self.number} < {event['server_event_seq']} {kind}")
+            return None
+        self.world.note(f"c{self.number} < {kind} {_gist(event)}")
+        if kind == "session.created":
+            self._created(event)
+        elif kind == "session.resumed":
+            self._resumed(event)
+        elif kind == "error":
+            self._refused(event["error"])
+        elif kind == "session.resync_required":
+            self._resync(event)
+        return None
+
+    def on_closed(self, socket: Socket, code: int, reason: str) -> None:
+        if socket is not self.socket or self.over.is_set():
+            return
+        self.world.note(f"c{self.number}: closed {code} {reason}")
+        if self.record.terminal:
+            self._check_end(code)
+            return self._end(f"{self.record.terminal} {code}")
+        if self._resuming:
+            self._unsure = True
+        if self.attached.is_set():
+            self._trying_since = self.world.now
+            if code not in (1006, 1012, 1013):
+                self.record.fail(f"closed with {code} {reason}")
+        self._again(0.3)
+        return None
+
+    def _check_end(self, code: int) -> None:
+        terminal, record = self.record.terminal, self.record
+        if terminal == "done" and self._closing:
+            due = 1000
+        elif terminal == "output_backpressure":
+            due = 1013
+            if not self.world.was_slow(self):
+                record.fail("output_backpressure to a client that reads")
+        elif terminal in record.may_end.split():
+            return
+        else:
+            return record.fail(f"ended by {terminal}")
+        if code != due:
+            record.fail(f"{terminal} closed with {code}")
+
+    def _created(self, event: Event) -> None:
+        self.record.session_id = event["session"]["id"]
+        self.token = event["resume_token"]
+        self._at = 0
+        self._stop_timer()
+        self.attached.set()
+
+    def _resumed(self, event: Event) -> None:
+        self.world.count["resume"] += 1
+        self.resumed = event
+        self.token = event["resume_token"]
+        self._resuming = self._unsure = False
+        self._stop_timer()
+        covered = event["last_client_event_id"]
+        self._at = 0
+        if covered is not None:
+            found = [i for i, sent in enumerate(self._sent) if sent.event_id == covered]
+            if found:
+                self._at = found[0] + 1
+            elif not covered.startswith("open"):
+                self.record.fail(f"{covered} is said to be covered and was never sent")
+        self.attached.set()
+        self._push()
+
+    def _refused(self, error: Event) -> None:
+        """An error without a number: of the socket alone."""
+        code = error["code"]
+        if code in ("runtime_resume_failed", "shard_lost", "store_unavailable", "resource_exhausted", "timeout"):
+            return
+        if code in ("invalid_resume_token", "session_resume_conflict") and self._unsure:
+            return
+        if code == "session_resume_expired" and (self._closing or self.record.may_end or self.world.was_slow(self)):
+            return self._end(code)
+        self.record.fail(f"refused: {code} {error['message']}")
+        self._end(code)
+
+    def _resync(self, event: Event) -> None:
+        if not self.world.gap_allowed(self.record):
+            self.record.fail(f"a gap: {event['head_seq']} is the head, {self.record.seq} was received")
+        self.record.may_end += " gap"
+        self._end("gap")
+
+    def __repr__(self) -> str:
+        return f"client {self.number}"
+
+
+def _gist(event: Event) -> str:
+    error = event.get("error")
+    if isinstance(error, dict):
+        return f"{error['code']}: {error['message']}"
+    return str(event.get("last_client_event_id", ""))
+
+
+def audio_of(ms: int) -> str:
+    """Base64 of so much speech: pcm16 at 16 kHz."""
+    assert ms * _BYTES_PER_MS % 3 == 0 or ms % 3, ms
+    size = ms * _BYTES_PER_MS
+    return base64.b64encode((bytes([0x00, 0x20, 0x00, 0xE0]) * (size // 4 + 1))[:size]).decode()
+
+
+assert UNIT_MS == 80

@@ -1,0 +1,179 @@
+"""What the world itself saw of each session: what the store has, what was numbered, what went to which socket.
+
+The checks here compare what leaves a gateway with what the server had at that moment. They believe no label of
+the core but two: a delivery id, and how far a checkpoint says that its events go.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from duologue.bus.messages import Invalidate
+from duologue.fence import DeliveryId
+from duologue.store.ports import Appended, AppendOutcome, Entry
+from duologue.store.scripts import Arg
+
+if TYPE_CHECKING:
+    from simulation.network import Event, Socket
+    from simulation.nodes import Node
+    from simulation.world import World
+
+_decode = msgspec.json.Decoder().decode
+
+AUDIO = "response.output_audio.delta"
+STRUCTURAL_WAIT_S = 0.25
+"""How long a structural event waits for its checkpoint, once; then the breaker lets it go."""
+
+
+class _OutboxPeek(msgspec.Struct):
+    n: int
+    held: list[msgspec.Raw] = []
+
+
+class _Peek(msgspec.Struct):
+    """As much of a checkpoint as the witness reads."""
+
+    owner: int
+    outbox: _OutboxPeek
+
+
+_peek = msgspec.msgpack.Decoder(_Peek).decode
+
+
+class Seen:
+    """One session."""
+
+    def __init__(self) -> None:
+        self.journaled: dict[int, DeliveryId] = {}
+        """What the server has, or had, under each seq."""
+        self.told: dict[int, str] = {}
+        """The event that each seq was, on whatever socket."""
+        self.numbered = 0
+        """The highest seq that has left any process, to the journal or, while that is away, to a socket."""
+        self.live: set[int] = set()
+        """Numbers that went out while the store was away."""
+        self.purged: dict[str, int] = {}
+        """Responses whose audio was taken back, and the last seq that was out by then."""
+        self.covered = DeliveryId()
+        """The last event that a checkpoint in the store contains."""
+        self.unanswered: deque[float] = deque()
+        """When the checkpoints that the store has not answered were asked for."""
+        self.tripped_until = -1.0
+        self.owner_over = False
+        """Somebody else owns it: from here on nothing of it may change in the store."""
+
+
+class Witness:
+    """Hears of everything at the moment at which it happens."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._seen: dict[str, Seen] = {}
+
+    def of(self, session_id: str) -> Seen:
+        seen = self._seen.get(session_id)
+        if seen is None:
+            seen = self._seen[session_id] = Seen()
+        return seen
+
+    # -- the store -------------------------------------------------------------------------------------
+
+    def checkpointed(self, session_id: str, owner: int, blob: Any) -> None:
+        """The server has this checkpoint."""
+        seen = self.of(session_id)
+        if seen.owner_over:
+            self._world.fail(f"{session_id}: a replaced owner has written a checkpoint")
+        peek = _peek(blob)
+        self._world.count["checkpoint held an event"] += bool(peek.outbox.held)
+        seen.covered = max(seen.covered, DeliveryId(owner, peek.outbox.n))
+
+    def submitted(self, session_id: str, first_seq: int, entries: Sequence[Entry]) -> None:
+        """A process sends a batch to the journal."""
+        seen = self.of(session_id)
+        for seq, (id, body) in enumerate(entries, first_seq):
+            if seq <= seen.numbered:
+                continue
+            kind = kind_of(body)
+            if kind == AUDIO:
+                self._check_purged(session_id, seen, seq, _decode(body))
+            elif id > seen.covered and is_structural(kind, body) and not self._may_pass(session_id):
+                self._world.fail(f"{session_id}: {kind} ({id}) left before a checkpoint with it was stored")
+        seen.numbered = max(seen.numbered, first_seq + len(entries) - 1)
+
+    def appended(
+        self, session_id: str, args: Sequence[Arg], first_seq: int, entries: Sequence[Entry], outcome: AppendOutcome
+    ) -> None:
+        """The server has carried out an append."""
+        seen = self.of(session_id)
+        if not isinstance(outcome, Appended):
+            return
+        for seq, (id, _) in enumerate(entries, first_seq):
+            if seen.owner_over and seq not in seen.journaled:
+                self._world.fail(f"{session_id}: a replaced owner has written seq {seq}")
+            known = seen.journaled.setdefault(seq, id)
+            if known != id:
+                self._world.fail(f"{session_id}: seq {seq} is {known} and {id}")
+
+    def _may_pass(self, session_id: str) -> bool:
+        """Structural events of this session do not wait for a checkpoint now, or did not just now."""
+        return self._world.now < self.of(session_id).tripped_until or self._world.depot.troubled
+
+    # -- the bus ---------------------------------------------------------------------------------------
+
+    def invalidated(self, node: Node, message: Invalidate) -> None:
+        """A gateway is told to forget a response's audio."""
+        seen = self.of(message.session_id)
+        seen.purged.setdefault(message.response_id, seen.numbered)
+        if node.stores.appender.outstanding(message.session_id):
+            self._world.count["cancel with a batch outstanding"] += 1
+
+    def _check_purged(self, session_id: str, seen: Seen, seq: int, event: Event) -> None:
+        last = seen.purged.get(event["response_id"])
+        if last is not None and seq > last:
+            self._world.fail(f"{session_id}: seq {seq} is audio that was taken back when {last} was the last")
+
+    # -- the sockets -----------------------------------------------------------------------------------
+
+    def written(self, socket: Socket, payload: bytes) -> Event:
+        """A gateway writes one frame."""
+        event: Event = _decode(payload)
+        seq = event.get("server_event_seq")
+        session_id = socket.record.session_id
+        if seq is None or not session_id:
+            return event
+        seen = self.of(session_id)
+        told = seen.told.setdefault(seq, event["event_id"])
+        if told != event["event_id"]:
+            self._world.fail(f"{session_id}: seq {seq} is {told} and {event['event_id']}")
+        if seq not in seen.journaled:
+            if not socket.gateway.service.gateway.breaker.open:
+                self._world.fail(f"{session_id}: seq {seq} was sent before the store had it")
+            seen.live.add(seq)
+            self._world.count["sent while the store was away"] += 1
+            if event["type"] == AUDIO and seq > seen.numbered:
+                self._check_purged(session_id, seen, seq, event)
+            seen.numbered = max(seen.numbered, seq)
+        return event
+
+    def unconfirmed(self, session_id: str) -> bool:
+        """Something was sent that the store does not have (yet): a fault now may cost a gap."""
+        seen = self.of(session_id)
+        return any(seq not in seen.journaled for seq in seen.live)
+
+
+def kind_of(body: bytes) -> str:
+    """The type of a rendered event, which is its first member."""
+    return body[9 : body.index(b'"', 9)].decode()
+
+
+def is_structural(kind: str, body: bytes) -> bool:
+    """Everything but deltas, `response.speak`, a listen without a response, and overlap decisions."""
+    if kind.endswith(".delta") and not kind.startswith("response.function_call"):
+        return False
+    if kind in ("response.speak", "overlap.decision"):
+        return False
+    return kind != "response.listen" or b'"response_id"' in body

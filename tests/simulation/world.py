@@ -1,0 +1,278 @@
+"""A whole system and its users in one thread, from one seed: two gateways, two shards, two stage workers, a store.
+
+Everything but the sockets, the wires and the store's line is the product's own code. What goes wrong is drawn
+from the seed (`faults`); what must hold is checked while it happens (`witness`, `record`) and at rest (here).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import random
+from collections import Counter, deque
+from typing import TYPE_CHECKING
+
+from simulation.client import Client
+from simulation.faults import Faults
+from simulation.nodes import GatewayNode, Node, ShardNode, WorkerNode, make_task
+from simulation.store_line import Depot
+from simulation.virtual_time import Machine, Stuck, VirtualLoop
+from simulation.weather import BusWeather
+from simulation.witness import Witness
+
+from duologue.bus.memory import MemoryHub
+from duologue.model.catalog import find_pipeline
+from duologue.model.pipeline import PipelineSpec
+from duologue.session.core.limits import SessionLimits
+from duologue.session.pipelines import Pipelines, load_served
+
+if TYPE_CHECKING:
+    from simulation.record import Record
+
+CLIENTS = 3
+COMMANDS = 240
+"""Client commands of a world, at least."""
+END_S = 240.0
+"""A world that is not over by then hangs."""
+LIMITS = SessionLimits(max_output_events=120, max_output_bytes=200_000)
+TOMB_S = 70.0
+SETTLE_S = 8.0
+"""Longer than a session's last acknowledgement may take."""
+
+
+class Bad(Exception):
+    """Something happened that must not."""
+
+
+@functools.cache
+def _pipelines() -> tuple[tuple[PipelineSpec, ...], Pipelines]:
+    specs = (find_pipeline("loopback"),)
+    return specs, load_served(specs)
+
+
+class World:
+    """`run` it once. Raises `Bad`."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.random = random.Random(f"world {seed}")
+        self.loop = VirtualLoop()
+        self.loop.set_task_factory(make_task)  # type: ignore[arg-type]
+        self.loop.set_exception_handler(self._loop_failed)
+        self.machine = Machine(seed, self.loop)
+        self.count: Counter[str] = Counter()
+        self.history: deque[str] = deque(maxlen=5000)
+        self.window_bytes = self.random.choice((24_000, 60_000, 1_000_000))
+        self.uncovered_bytes = self.random.choice((6_000, 4 << 20))
+        self.commands_each = -(-COMMANDS // CLIENTS)
+        self.witness = Witness(self)
+        self.depot = Depot(self)
+        self.weather = BusWeather(self)
+        self.hub = MemoryHub(self.weather)
+        self.gateways: list[GatewayNode] = []
+        self.shards: list[ShardNode] = []
+        self.workers: list[WorkerNode] = []
+        self.clients: list[Client] = []
+        self.slow: set[int] = set()
+        """Clients that stopped reading at some time."""
+        self.faults_struck = 0
+        self.purged = 0
+        """Events that gateways which are gone have purged."""
+        self._lives: Counter[str] = Counter()
+        self._failure: str | None = None
+        self._main: asyncio.Task[None] | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self._failure is not None
+
+    @property
+    def now(self) -> float:
+        return self.loop.time()
+
+    def fork(self, what: str) -> random.Random:
+        """Chances of its own, so that one part of a world does not move another."""
+        return random.Random(f"{what} {self.seed}")
+
+    def incarnation(self, name: str) -> str:
+        self._lives[name] += 1
+        return f"{name}-{self._lives[name]}"
+
+    def note(self, what: str) -> None:
+        self.history.append(f"{self.now:9.4f} {what}")
+
+    def fail(self, what: str) -> None:
+        """Something must not have happened. The world ends; the first failure counts."""
+        self.note(f"BAD: {what}")
+        if self._failure is None:
+            self._failure = what
+            if self._main is not None:
+                self._main.cancel()
+
+    def _loop_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        error = context.get("exception")
+        self.fail(f"{context['message']}: {type(error).__name__}: {error}")
+
+    # -- the run ---------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        handler = _Alarm(self)
+        log = logging.getLogger("duologue")
+        level, propagate = log.level, log.propagate
+        log.addHandler(handler)
+        log.setLevel(logging.WARNING)
+        log.propagate = False
+        try:
+            with self.machine.in_force():
+                self._main = self.loop.create_task(self._life())
+                try:
+                    self.loop.run_until_complete(self._main)
+                except asyncio.CancelledError:
+                    pass
+                except Stuck:
+                    self.fail("nothing will ever happen again")
+                self._clear_away()
+        finally:
+            log.removeHandler(handler)
+            log.setLevel(level)
+            log.propagate = propagate
+            self.loop.close()
+        if self._failure is not None:
+            raise Bad(self._failure)
+
+    def _clear_away(self) -> None:
+        """End what is left of a world that failed."""
+        if self._failure is None:
+            return
+        tasks = asyncio.all_tasks(self.loop)
+        for node in (*self.gateways, *self.shards, *self.workers):
+            node.alive = False
+        for task in tasks:
+            task.cancel()
+        try:
+            self.loop.run_until_complete(asyncio.wait(tasks, timeout=5) if tasks else asyncio.sleep(0))
+        except Stuck:
+            return
+
+    async def _life(self) -> None:
+        try:
+            async with asyncio.timeout(END_S):
+                await self._start()
+                self.clients = [Client(self, number) for number in range(CLIENTS)]
+                self.faults = Faults(self)
+                self.faults.begin()
+                async with asyncio.TaskGroup() as group:
+                    for client in self.clients:
+                        group.create_task(client.run())
+                await self._end()
+        except TimeoutError:
+            self.fail("the world does not come to its end")
+
+    async def _start(self) -> None:
+        specs, pipelines = _pipelines()
+        self.workers = [WorkerNode(self, f"worker-{group}", group, specs) for group in specs[0].workers]
+        self.shards = [ShardNode(self, f"shard-{n}", pipelines, LIMITS) for n in (1, 2)]
+        for node in (*self.workers, *self.shards):
+            await node.spawn(node.start())
+        for name in ("gateway-1", "gateway-2"):
+            await self.new_gateway(name)
+        while not all(gateway.ready for gateway in self.gateways):
+            await asyncio.sleep(0.05)
+
+    def restart_gateway(self, name: str) -> None:
+        """As a supervisor does it."""
+        if not self.failed:
+            self.loop.create_task(self.new_gateway(name))
+
+    async def new_gateway(self, name: str) -> None:
+        gateway = GatewayNode(self, name)
+        self.gateways = [node for node in self.gateways if node.name != name or node.alive]
+        await gateway.spawn(gateway.start())
+        self.gateways.append(gateway)
+
+    # -- for clients and faults ------------------------------------------------------------------------
+
+    def choose_gateway(self, draw: random.Random, last: GatewayNode | None) -> GatewayNode | None:
+        """One that is there, rather another one than the last."""
+        alive = [gateway for gateway in self.gateways if gateway.ready]
+        others = [gateway for gateway in alive if gateway is not last]
+        if others and draw.random() < 0.8:
+            return draw.choice(others)
+        return draw.choice(alive) if alive else None
+
+    def was_slow(self, client: Client) -> bool:
+        """This client did not read for a while."""
+        return client.number in self.slow
+
+    def gap_allowed(self, record: Record) -> bool:
+        return self.witness.unconfirmed(record.session_id)
+
+    # -- at rest ---------------------------------------------------------------------------------------
+
+    def check_at_rest(self, client: Client) -> None:
+        """This client's session has been given everything and has said everything."""
+        record = client.record
+        homes = [
+            resident
+            for shard in self.shards
+            for resident in shard.shard.manager.residents
+            if resident.session_id == record.session_id
+        ]
+        if len(homes) != 1:
+            return record.fail(f"it lives in {len(homes)} shards")
+        runner = homes[0].runner
+        if runner.output.pending:
+            record.fail(f"{runner.output.pending} events are not acknowledged at rest")
+        if runner.machine.pending_input_bytes:
+            record.fail(f"{runner.machine.pending_input_bytes} bytes of input are reserved at rest")
+        if runner.waiting:
+            record.fail(f"{runner.waiting} facts wait at rest")
+        return None
+
+    async def _end(self) -> None:
+        """Every session is closed: nothing of them may be left anywhere."""
+        await asyncio.sleep(SETTLE_S)
+        if self.faults_struck < 3:
+            self.fail(f"only {self.faults_struck} faults struck")
+        self.count["commands"] += sum(client.commands for client in self.clients)
+        for gateway in self.gateways:
+            if len(gateway.service.attachments) or gateway.sockets:
+                self.fail(f"{gateway.name}: {len(gateway.service.attachments)} attachments, {len(gateway.sockets)} sockets left")
+        for shard in self.shards:
+            left = (len(shard.shard.manager), len(shard.shard.admission), len(shard.shard.hub))
+            if any(left):
+                self.fail(f"{shard.name}: sessions, places, bindings left: {left}")
+        for worker in self.workers:
+            for stage in worker.worker.stages.values():
+                if stage.slots.used:
+                    self.fail(f"{worker.name}: {stage.slots.used} slots of {stage.spec.name} are taken")
+        for node in (*self.gateways, *self.shards, *self.workers):
+            self.count["credit exhausted"] += node.credit_exhausted
+        self.count["invalidate purged something"] += self.purged + sum(gateway.purged for gateway in self.gateways)
+        nodes: list[Node] = [*self.gateways, *self.shards, *self.workers]
+        for node in nodes:
+            await node.spawn(node.stop())  # type: ignore[attr-defined]
+        await asyncio.sleep(0.5)
+        server = self.depot.server
+        left_keys = server.commands.keys(server.now_us() + int((TOMB_S + 60) * 1e6))
+        if left_keys:
+            self.fail(f"keys are left in the store: {left_keys}")
+
+
+class _Alarm(logging.Handler):
+    """An error in the log of the product is a failure of the world; a warning is part of its history."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.WARNING)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            text += f": {type(error).__name__}: {error}"
+        if record.levelno >= logging.ERROR:
+            self._world.fail(f"logged: {text}")
+        else:
+            self._world.note(f"log: {text}")
