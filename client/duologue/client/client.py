@@ -56,6 +56,8 @@ from duologue.protocol.duplex import (
 Command = dict[str, Any]
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
+#: Answers that wait for `responses()`; beyond it the oldest are dropped.
+MAX_RESPONSES = 1024
 CLOSE_S = 20.0
 DEFAULT_RECONNECT = ReconnectPolicy()
 
@@ -96,6 +98,7 @@ class DuplexClient:
         self.config = config or SessionConfig()
         self.session_info: dict[str, Any] = {}
         self.resumes = 0
+        self.dropped_responses = 0
         self._reconnect, self._heartbeat_s, self._handshake_s = (
             reconnect,
             heartbeat_interval_s,
@@ -106,7 +109,7 @@ class DuplexClient:
         self._cursor = ResumeCursor()
         self._book = ResponseBook()
         self._inboxes: list[Inbox] = []
-        self._handles: asyncio.Queue[ResponseHandle] = asyncio.Queue(1024)
+        self._handles: asyncio.Queue[ResponseHandle] = asyncio.Queue(MAX_RESPONSES)
         self._ids = itertools.count(1)
         self._ws: ClientConnection | None = None
         self._online = asyncio.Event()
@@ -421,6 +424,7 @@ class DuplexClient:
         if handle is not None:
             if self._handles.full():
                 self._handles.get_nowait()
+                self.dropped_responses += 1
             self._handles.put_nowait(handle)
         for inbox in self._inboxes:
             inbox.put(event)

@@ -18,7 +18,7 @@ import msgspec
 from duologue.cli.supervisor.backoff import Backoff
 from duologue.runtime.processes import die_with_parent
 
-#: A child that logs longer lines than this has them cut: a line is for a person to read.
+#: A child that logs longer lines than this has them passed on in pieces: a line is for a person to read.
 MAX_LINE_BYTES = 16 * 1024
 
 
@@ -96,7 +96,8 @@ class Child:
                 return
             except asyncio.LimitOverrunError as long:
                 line = await lines.readexactly(long.consumed)
-            self._on_line(self.spec.name, line.decode(errors="replace").rstrip())
+            for at in range(0, len(line), MAX_LINE_BYTES):  # the reader may hold more than its limit
+                self._on_line(self.spec.name, line[at : at + MAX_LINE_BYTES].decode(errors="replace").rstrip())
 
     def ask_to_stop(self) -> None:
         self._stopping.set()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from duologue.gateway.attachment import Attachment
 
 MAX_EARLY: Final = 1024
-"""Events that may come between the shard's answer and the claim of the journal."""
+"""Events, and purges of them, that may come between the shard's answer and the claim of the journal."""
 
 
 class Outbound(Sink):
@@ -84,18 +84,21 @@ class Outbound(Sink):
             if self._pump.put(message.owner, events, frames) is Put.STALE:
                 self._attachment.gateway.tally.stale["older owner"] += len(events)
             return
-        self._early_events += len(events)
-        if self._early_events > MAX_EARLY:
-            self.stopped("overflow")
-        else:
-            self._early.append((message, frames))
+        self._keep_early(message, frames, len(events))
 
     def invalidate(self, message: Invalidate) -> None:
         """Purge what has no number of a cancelled response's audio."""
         if self._pump is None:
-            self._early.append((message, ()))
+            self._keep_early(message, (), 1)
         else:
             self._pump.invalidate(message.owner, message.response_id, message.through_epoch)
+
+    def _keep_early(self, message: Deliveries | Invalidate, frames: Sequence[bytes], events: int) -> None:
+        self._early_events += events
+        if self._early_events > MAX_EARLY:
+            self.stopped("overflow")
+        else:
+            self._early.append((message, frames))
 
     def drained(self) -> None:
         """The client has read, or something else has changed."""

@@ -67,6 +67,7 @@ class Meters:
         self._stage_full = Total(metrics.SESSION_STAGE_FULL)
         self._offload_full = Total(metrics.SESSION_OFFLOAD_FULL)
         self._releases_lost = Total(metrics.SESSION_RELEASES_LOST)
+        self._unpaced = Total(metrics.SESSION_UNPACED)
         self._poison = Total(metrics.SESSION_POISON)
         self._purged = Total(metrics.SESSION_PURGED)
         self._late_acks = Total(metrics.SESSION_LATE_ACKS)
@@ -126,7 +127,7 @@ class Meters:
     def _observed(self) -> None:
         """What the sessions measured of themselves, those that have ended included."""
         tallies = self._shard.tallies
-        late_acks, purged, rejected = tallies.late_acks, tallies.purged, tallies.rejected
+        late_acks, purged, rejected, unpaced = tallies.late_acks, tallies.purged, tallies.rejected, tallies.unpaced
         overflows, faults = Tally(tallies.overflows), Tally(tallies.faults)
         faults["broken"] += tallies.broken
         for resident in self._shard.manager.residents:
@@ -135,10 +136,12 @@ class Meters:
             late_acks += observed.late_acks
             purged += observed.purged
             rejected += observed.rejected
+            unpaced += observed.unpaced
             overflows.update(observed.overflows)
             faults.update(observed.faults)
         self._late_acks.follow(late_acks)
         self._purged.follow(purged)
         self._rejected.follow(rejected)
+        self._unpaced.follow(unpaced)
         self._overflows.follow(overflows)
         self._faults.follow(faults)

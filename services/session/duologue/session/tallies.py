@@ -28,7 +28,7 @@ class Tallies:
         """What came too late to mean anything, of sessions that have ended, by kind."""
         self.broken = 0
         """Sessions that a fault of ours in the shell has ended."""
-        self.late_acks = self.purged = self.rejected = 0
+        self.late_acks = self.purged = self.rejected = self.unpaced = 0
         """As the sessions that have ended observed them; so are the next."""
         self.overflows: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
@@ -46,6 +46,7 @@ class Tallies:
         self.late_acks += observed.late_acks
         self.purged += observed.purged
         self.rejected += observed.rejected
+        self.unpaced += observed.unpaced
         self.overflows.update(observed.overflows)
         self.faults.update(observed.faults)
         self.take(observed, pipeline)

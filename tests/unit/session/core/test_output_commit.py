@@ -124,6 +124,18 @@ def test_or_only_its_response() -> None:
     )
 
 
+def test_where_even_the_reserve_is_full_the_session_ends_under_either_policy() -> None:
+    limits = SessionLimits(max_output_events=20, reserve_output_events=1)
+    world = World(limits=limits, holds=["delivers"], overflow_policy="fail_response")
+    world.say()
+    world.send(Commit(response_create=True))
+    while world.closed is None:
+        world.send(SessionHeartbeat())
+    assert world.machine.observed.overflows == {"close": 1}
+    assert not pick(world.events, "response.done"), "the error took the reserve"
+    assert types(world.events)[-2:] == ["error", "session.closed"], "the terminal event has a place of its own"
+
+
 def test_the_count_limits_too() -> None:
     limits = SessionLimits(max_output_events=20)
     world = World(limits=limits, holds=["delivers"])

@@ -85,6 +85,7 @@ def test_beyond_its_bound_the_oldest_goes_ahead_of_its_time() -> None:
     two_units = 2 * 2 * 1920
     world = answering(SessionLimits(max_paced_bytes=two_units))
     assert len(pick(ten_units(world), DELTA)) == 8
+    assert world.machine.observed.unpaced == 8 - LEAD_MS // UNIT_MS
 
 
 def test_what_waits_survives_a_move_to_another_process() -> None:

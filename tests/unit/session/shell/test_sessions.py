@@ -18,6 +18,7 @@ from duologue.protocol.realtime.errors import RealtimeProtocolError
 from duologue.session.core import commands as facts
 from duologue.session.core import effects as orders
 from duologue.session.core.limits import SessionLimits
+from duologue.session.opening import MAX_EARLY
 from duologue.session.recorder import RecordedFact, Recorder
 
 pytestmark = pytest.mark.unit
@@ -254,6 +255,19 @@ async def test_commands_that_come_while_the_session_opens_are_kept(shell: Shell)
     fact = shell.machines[-1].handled[-1]
     assert isinstance(fact, facts.FromClient)
     assert fact.command.event_id == "early"
+
+
+async def test_commands_that_come_too_early_are_bounded(shell: Shell) -> None:
+    message = bus.OpenSession("s", "duplex", "key", b"d", "g1")
+    shell.board.on_message(shell.gateway, message, [b"{}"])
+    for n in range(1, MAX_EARLY + 1):
+        shell.say("s", n, SessionHeartbeat())
+    assert shell.gateway.of(bus.OwnerChanged) == []
+    shell.say("s", MAX_EARLY + 1, SessionHeartbeat())
+    assert shell.gateway.of(bus.OwnerChanged) == [bus.OwnerChanged("s", Owner())], "the gateway gives the socket up"
+    assert shell.manager.late == 1
+    await shell.background.settle()
+    assert sum(isinstance(fact, facts.FromClient) for fact in shell.machines[-1].handled) == MAX_EARLY
 
 
 async def test_a_fault_of_ours_ends_that_session_and_tells_its_client(

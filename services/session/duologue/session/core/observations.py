@@ -34,6 +34,7 @@ class Observations:
         "purged",
         "rejected",
         "unit_lag_s",
+        "unpaced",
     )
 
     def __init__(self) -> None:
@@ -43,6 +44,8 @@ class Observations:
         """Exceptions of ours: restored | closed."""
         self.purged = 0
         """Audio events that left the output buffer because their response was stopped."""
+        self.unpaced = 0
+        """Outputs told ahead of their time because too many waited for theirs."""
         self.late_acks = 0
         """Playback acknowledgements that changed nothing."""
         self.rejected = 0

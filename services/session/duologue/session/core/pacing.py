@@ -36,8 +36,10 @@ def take(ctx: SessionContext) -> Paced | None:
     sound = ctx.state.sound
     if not sound.paced:
         return None
-    if ctx.now < due_at(ctx) and sound.paced_bytes <= ctx.limits.max_paced_bytes:
-        return None
+    if ctx.now < due_at(ctx):
+        if sound.paced_bytes <= ctx.limits.max_paced_bytes:
+            return None
+        ctx.observed.unpaced += 1
     ready = sound.paced.pop(0)
     sound.paced_bytes -= len(ready.pcm)
     return ready
