@@ -68,6 +68,13 @@ def _record(member: Registration) -> Any:
     return msgspec.msgpack.decode(member.extra, type=kind) if kind and member.extra else None
 
 
+def _metrics_url(member: Registration) -> str:
+    record = _record(member)
+    if isinstance(record, GatewayRecord):
+        return f"{record.url}/metrics" if record.url else ""
+    return record.metrics_url if record is not None else ""
+
+
 def _processes(state: SystemState) -> Table:
     table = Table(title=f"processes of {state.url}", title_justify="left")
     for column in ("process", "pid", "restarts", "RSS MB", "CPU s"):
@@ -85,9 +92,10 @@ def _processes(state: SystemState) -> Table:
 
 def _load(members: tuple[Registration, ...]) -> Table:
     table = Table(title="registered", title_justify="left")
-    for column in ("kind", "id", "load", "capacity", "serves"):
+    for column in ("kind", "id", "load", "capacity", "serves", "metrics"):
         table.add_column(column, justify="right" if column in ("load", "capacity") else "left")
     for member in sorted(members, key=lambda member: (member.kind, member.id)):
         serves = ", ".join(member.pipelines)
-        table.add_row(member.kind, member.id, str(member.load), str(member.capacity), serves)
+        load, capacity = str(member.load), str(member.capacity)
+        table.add_row(member.kind, member.id, load, capacity, serves, _metrics_url(member))
     return table

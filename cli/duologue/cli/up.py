@@ -117,7 +117,6 @@ class _System:
         drains = {
             "gateway": replace(settings.gateway, drain_s=min(settings.gateway.drain_s, most_s)),
             "session": replace(settings.session, drain_s=min(settings.session.drain_s, most_s)),
-            "stages": replace(settings.stages, drain_s=min(settings.stages.drain_s, most_s)),
         }
         self.settings = replace(settings, store=replace(settings.store, url=url), bus=bus, log=log, **drains)
         self._config = home.run_dir / "duologue.toml"

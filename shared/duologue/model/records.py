@@ -26,6 +26,7 @@ class ShardRecord(msgspec.Struct, frozen=True):
     sessions: int
     max_sessions: int
     accepting: bool = True
+    metrics_url: str = ""
 
 
 class StageRecord(msgspec.Struct, frozen=True):
@@ -42,6 +43,7 @@ class WorkerRecord(msgspec.Struct, frozen=True):
     group: str
     stages: tuple[StageRecord, ...]
     accepting: bool = True
+    metrics_url: str = ""
 
 
 class GatewayRecord(msgspec.Struct, frozen=True):

@@ -39,44 +39,78 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 class GatewaySettings(Section, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
+    """The address to listen on. On one that others can reach it needs keys, or `insecure`."""
     port: Port = 8080
+    """The port to listen on; `duologue up` gives each further gateway the next one. 0: a free one."""
     allowed_origins: tuple[str, ...] = ()
+    """Web pages of these origins may connect besides those of our own host."""
     api_keys: tuple[str, ...] = ()
+    """Keys that clients present. None: everybody may connect."""
     insecure: bool = False
     """Serve without keys on an address that others can reach."""
     first_message_timeout_s: Span = 10.0
+    """A socket that has not opened a session by then is closed."""
     max_waiting_sockets: Positive = 256
+    """Sockets that have not opened a session yet."""
     max_frame_bytes: Positive = 15 * MIB
+    """One frame of a client; a larger one is an error and closes with 1009."""
     max_sessions: Positive = 1024
+    """Sessions attached to one gateway."""
     max_sessions_per_key: Count = 0
     """0: no limit of its own."""
     journal_deadline_ms: Positive = 250
+    """How long an event waits for the store before it leaves all the same."""
     uncovered_bytes: Positive = 4 * MIB
+    """Commands of one session that no checkpoint covers; at the bound its socket is not read."""
     ping_interval_s: Span = 20.0
+    """How often a silent client is pinged, and how long it may take to answer."""
     takeover_linger_s: Span = 1.0
     """How long a replaced socket may take to close before its TCP connection is dropped."""
     id: ProcessName = ""
+    """What the process is called; empty: made up at start."""
     drain_s: Ratio = 30.0
+    """How long clients may take to leave after SIGTERM or `POST /drain`."""
 
 
 class SessionSettings(Section, frozen=True, kw_only=True):
     max_sessions: Positive = 256
+    """Sessions of one shard; each pipeline has a limit of its own besides."""
     idle_ttl_s: Span = 300.0
+    """A session whose client sends nothing ends after so long. A client may ask for less."""
     disconnect_grace_s: Span = 30.0
+    """How long a session waits for its client to come back."""
     max_session_s: Span = 3600.0
+    """The longest session; announced a minute before."""
     reaper_interval_s: Span = 0.5
+    """How often what has ended is swept, and silent sessions are renewed in the store."""
     max_pending_input_bytes: Positive = 16 * MIB
+    """Input of one session that no stage has used, as float32 at 16 kHz."""
     max_pending_turns: Positive = 4
+    """Commits of one session that wait for their turn."""
     max_output_bytes: Positive = 2 * MIB
+    """Output of one session that its client has not taken."""
     max_output_events: Positive = 512
+    """The same in events."""
     overflow_policy: Literal["close", "fail_response"] = "close"
+    """What ends when that is passed: the session, or the response. A client may choose."""
     tool_timeout_s: Span = 60.0
+    """How long the model waits for the result of a function call."""
     mailbox: Positive = 4096
+    """Facts that wait for one session; media may take half."""
     offload_threads: Positive = 2
+    """Threads that convert long payloads."""
+    voice_model: str = ""
+    """Another silero_vad.onnx for turn detection; empty: the one of the package."""
+    turn_model: str = ""
+    """Another smart-turn onnx file for `semantic_vad`."""
+    detector_frames: Positive = 16_384
+    """Frames of 32 ms, of all sessions of a shard, that wait for the speech detector."""
     metrics_port: Port = 0
     """0: a free one, told in the registration."""
     id: ProcessName = ""
+    """What the process is called; empty: made up at start."""
     drain_s: Ratio = 30.0
+    """How long clients may take to hear of the end after SIGTERM."""
 
 
 class StageSettings(Section, frozen=True, kw_only=True):
@@ -85,20 +119,26 @@ class StageSettings(Section, frozen=True, kw_only=True):
     pending_output_bytes: Positive = 8 * MIB
     """Per shard, when its credit is used up; beyond it the units of the session fail."""
     metrics_port: Port = 0
+    """0: a free one."""
     id: ProcessName = ""
+    """What the process is called; empty: made up at start."""
     pipelines: tuple[str, ...] = ()
     """Which of the system's pipelines this worker serves; empty: all."""
-    drain_s: Ratio = 30.0
 
 
 class StoreSettings(Section, frozen=True, kw_only=True):
     url: str = "redis://127.0.0.1:6379"
+    """Redis or Valkey: redis://, rediss:// or unix://. `duologue up` runs one of its own unless told otherwise."""
     journal_url: str = ""
     """Another server for the replay journal (it may run without append-only file); empty: the same."""
     timeout_s: Span = 2.0
+    """The longest that one call may take."""
     session_ttl_s: Span = 600.0
+    """How long the keys of a session live after the last write."""
     journal_ttl_s: Span = 60.0
+    """The oldest event that a client can get again."""
     journal_max_bytes: Positive = 8 * MIB
+    """Events kept for one session; the oldest go first."""
 
 
 class BusSettings(Section, frozen=True, kw_only=True):
@@ -107,18 +147,25 @@ class BusSettings(Section, frozen=True, kw_only=True):
     advertise: str = ""
     """The host name that others dial, where it differs from `host`."""
     port: Port = 0
+    """The port to listen on, by tcp. 0: a free one."""
     socket_dir: str = ""
+    """Where ipc sockets are; the path must be short. Empty: a folder of this user among the temporary files."""
     window_bytes: Positive = 8 * MIB
+    """What a peer may have on the way to us: the credit of a link."""
     heartbeat_s: Span = 0.5
+    """How often a registration is renewed, and an idle link says that it lives."""
     expiry_s: Span = 2.0
     """A registration that was not renewed for so long is gone; so is a link on which nothing was heard."""
     stall_s: Span = 1.0
     """A gap in one's own event loop after which nobody is judged by what was not heard."""
     linger_s: Ratio = 1.0
+    """How long a closing process tries to send what is queued."""
     high_water: Positive = 1000
+    """Multipart messages that a ZeroMQ socket holds for one peer; beyond it a batch waits with us."""
     curve_public_key: str = ""
     """CURVE keys (Z85), for tcp: the fleet shares one pair."""
     curve_secret_key: str = ""
+    """The secret one of the pair."""
 
     def __post_init__(self) -> None:
         if self.expiry_s < 2 * self.heartbeat_s:
@@ -131,15 +178,20 @@ class BusSettings(Section, frozen=True, kw_only=True):
 
 class LogSettings(Section, frozen=True, kw_only=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """What is logged."""
     format: Literal["auto", "text", "json"] = "auto"
+    """`auto`: text on a terminal, JSON elsewhere."""
 
 
 class SupervisorSettings(Section, frozen=True, kw_only=True):
     """`duologue up` only."""
 
     gateways: Positive = 1
+    """Gateway processes."""
     shards: Positive = 2
+    """Session shards."""
     stop_s: Span = 10.0
+    """How long a process may take to stop before it is killed."""
 
 
 class SystemSettings(Section, frozen=True, kw_only=True):

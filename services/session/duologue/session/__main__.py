@@ -84,7 +84,7 @@ async def _observed(shard: Shard, settings: SystemSettings) -> AsyncIterator[Non
     readiness.add_probe("shard", shard.not_ready_because)
     server = ExpositionServer(readiness, Meters(shard).render)
     host, port = await server.start(settings.bus.host or "127.0.0.1", settings.session.metrics_port)
-    shard.metrics_url = f"http://{host}:{port}/metrics"
+    shard.metrics_url = f"http://{settings.bus.advertise or host}:{port}/metrics"
     _log.info("metrics at %s", shard.metrics_url)
     collectors: list[BusCollector | StoreCollector] = [BusCollector(shard.endpoint.stats)]
     if isinstance(shard.store, RedisStore):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Tally
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter
@@ -38,11 +38,11 @@ class Total:
 
 
 class Totals:
-    """The same for a tally by one label."""
+    """The same for a tally by one label. `known`: shown at 0 from the start, so that the first one is a rise."""
 
-    def __init__(self, counter: Counter) -> None:
+    def __init__(self, counter: Counter, known: Sequence[str] = ()) -> None:
         self._counter = counter
-        self._children: dict[str, Total] = {}
+        self._children = {label: Total(counter.labels(label)) for label in known}
 
     def follow(self, tally: Mapping[str, int]) -> None:
         for label, value in tally.items():
@@ -71,8 +71,8 @@ class Meters:
         self._poison = Total(metrics.SESSION_POISON)
         self._purged = Total(metrics.SESSION_PURGED)
         self._late_acks = Total(metrics.SESSION_LATE_ACKS)
-        self._overflows = Totals(metrics.SESSION_OUTPUT_OVERFLOWS)
-        self._faults = Totals(metrics.SESSION_CORE_FAULTS)
+        self._overflows = Totals(metrics.SESSION_OUTPUT_OVERFLOWS, ("close", "fail_response"))
+        self._faults = Totals(metrics.SESSION_CORE_FAULTS, ("restored", "closed", "broken"))
         self._live = {
             (state, pipeline.name): metrics.SESSION_LIVE.labels(state, pipeline.name)
             for pipeline in shard.pipelines

@@ -43,6 +43,7 @@ def build_shard(settings: SystemSettings, *, id: str = "", record_to: Path | Non
             expiry_s=settings.bus.expiry_s,
             advertise=advertised(settings.bus),
             record_to=record_to,
+            shutdown_s=session.drain_s,
         ),
         pipelines=load_served([find_pipeline(pipeline) for pipeline in settings.pipelines]),
         store=_store(settings.store),
@@ -53,7 +54,7 @@ def build_shard(settings: SystemSettings, *, id: str = "", record_to: Path | Non
 
 
 def _store(store: StoreSettings) -> RedisStore:
-    limits = JournalLimits(max_bytes=store.journal_max_bytes, max_age_s=store.journal_ttl_s)
+    limits = JournalLimits(ttl_s=store.session_ttl_s, max_bytes=store.journal_max_bytes, max_age_s=store.journal_ttl_s)
     try:
         return RedisStore(
             store.url,

@@ -163,7 +163,7 @@ class Shard:
             pipeline.record(admission.used(pipeline.name), ready=self.workers.ready(pipeline.spec))
             for pipeline in self.pipelines
         )
-        record = ShardRecord(records, len(admission), max_sessions, admission.accepting)
+        record = ShardRecord(records, len(admission), max_sessions, admission.accepting, self.metrics_url)
         return Registration(
             kind="shard",
             id=self.options.id,

@@ -81,7 +81,8 @@ async def _serve(settings: SystemSettings, id: str, group: str, pipelines: Seque
     try:
         async with StopSignals() as stop:
             await process.start()
-            await exposition.start(port=settings.stages.metrics_port)
+            host, port = await exposition.start(settings.bus.host or "127.0.0.1", settings.stages.metrics_port)
+            process.metrics_url = f"http://{settings.bus.advertise or host}:{port}/metrics"
             readiness.meet("registered")
             return await _until_stopped(process, stop)
     except StoreUnavailable as error:

@@ -70,12 +70,16 @@ class WorkerProcess:
     ) -> None:
         self.options = options
         self.incarnation = process_incarnation()
+        self.metrics_url = ""
+        """Told in the registration from the next beat on."""
         loop = asyncio.get_running_loop()
         self.worker = StageWorker(loop, orphan_s=options.orphan_s, max_kept_bytes=options.max_kept_bytes)
         self.endpoint = make_endpoint(Peer(options.id, "worker", self.incarnation), self.worker)
         self.registration = WorkerRegistration(
             registry,
-            lambda: describe(self.worker, options.group, options.id, self.incarnation, self._address()),
+            lambda: describe(
+                self.worker, options.group, options.id, self.incarnation, self._address(), self.metrics_url
+            ),
             options.expiry_s,
         )
         self._pipelines = pipelines

@@ -24,7 +24,9 @@ class Replaced(Exception):
     """Another process has taken this worker's id over: this one must end."""
 
 
-def describe(worker: StageWorker, group: str, id: str, incarnation: str, endpoint: str) -> Registration:
+def describe(
+    worker: StageWorker, group: str, id: str, incarnation: str, endpoint: str, metrics_url: str = ""
+) -> Registration:
     """What the registry is told. Capacity and load are sessions, of the fullest stage of each pipeline."""
     stages = tuple(
         StageRecord(stage.pipeline, stage.index, stage.slots.used, stage.slots.total, stage.unit_lag_s)
@@ -39,7 +41,7 @@ def describe(worker: StageWorker, group: str, id: str, incarnation: str, endpoin
         capacity=sum(min(s.slots_total for s in stages if s.pipeline == name) for name in pipelines),
         load=sum(max(s.slots_used for s in stages if s.pipeline == name) for name in pipelines),
         pipelines=pipelines,
-        extra=encode_record(WorkerRecord(group, stages, worker.accepting)),
+        extra=encode_record(WorkerRecord(group, stages, worker.accepting, metrics_url)),
     )
 
 

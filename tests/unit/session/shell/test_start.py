@@ -53,7 +53,7 @@ def test_the_settings_become_the_limits_of_every_session(tmp_path: Path) -> None
     settings = settings_from(
         {
             "pipelines": ["loopback"],
-            "session": {"idle_ttl_s": 12.0, "max_pending_turns": 2, "max_sessions": 7},
+            "session": {"idle_ttl_s": 12.0, "max_pending_turns": 2, "max_sessions": 7, "drain_s": 4.0},
             "gateway": {"journal_deadline_ms": 100},
             "bus": {"socket_dir": str(tmp_path)},
         }
@@ -61,7 +61,7 @@ def test_the_settings_become_the_limits_of_every_session(tmp_path: Path) -> None
     limits = limits_of(settings)
     assert (limits.idle_ttl_s, limits.max_pending_turns, limits.journal_deadline_s) == (12.0, 2, 0.1)
     shard = build_shard(settings, id="shard-9")
-    assert (shard.options.id, shard.admission.max_sessions) == ("shard-9", 7)
+    assert (shard.options.id, shard.admission.max_sessions, shard.options.shutdown_s) == ("shard-9", 7, 4.0)
     assert [pipeline.name for pipeline in shard.pipelines] == ["loopback"]
     shard.offload.close()
 
