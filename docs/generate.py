@@ -42,9 +42,7 @@ def errors() -> str:
     rows = ["| code | class | retryable | meaning | in the OpenAI dialects |", "|---|---|---|---|---|"]
     for row in ERROR_CODES.values():
         name = f"`{row.openai}`" if row.openai else ""
-        rows.append(
-            f"| `{row.code}` | {row.error_type} | {'yes' if row.retryable else ''} | {row.gist} | {name} |"
-        )
+        rows.append(f"| `{row.code}` | {row.error_type} | {'yes' if row.retryable else ''} | {row.gist} | {name} |")
     return "\n".join(rows)
 
 
