@@ -6,6 +6,7 @@ import argparse
 import asyncio
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import psutil
@@ -68,11 +69,11 @@ def _record(member: Registration) -> Any:
     return msgspec.msgpack.decode(member.extra, type=kind) if kind and member.extra else None
 
 
-def _metrics_url(member: Registration) -> str:
+def _metrics_at(member: Registration) -> str:
+    """Host and port that answer `/metrics`."""
     record = _record(member)
-    if isinstance(record, GatewayRecord):
-        return f"{record.url}/metrics" if record.url else ""
-    return record.metrics_url if record is not None else ""
+    url = record.url if isinstance(record, GatewayRecord) else getattr(record, "metrics_url", "")
+    return urlsplit(url).netloc
 
 
 def _processes(state: SystemState) -> Table:
@@ -92,10 +93,10 @@ def _processes(state: SystemState) -> Table:
 
 def _load(members: tuple[Registration, ...]) -> Table:
     table = Table(title="registered", title_justify="left")
-    for column in ("kind", "id", "load", "capacity", "serves", "metrics"):
-        table.add_column(column, justify="right" if column in ("load", "capacity") else "left")
+    for column in ("kind", "id", "load", "capacity", "serves", "metrics at"):
+        table.add_column(column, justify="right" if column in ("load", "capacity") else "left", overflow="fold")
     for member in sorted(members, key=lambda member: (member.kind, member.id)):
         serves = ", ".join(member.pipelines)
         load, capacity = str(member.load), str(member.capacity)
-        table.add_row(member.kind, member.id, load, capacity, serves, _metrics_url(member))
+        table.add_row(member.kind, member.id, load, capacity, serves, _metrics_at(member))
     return table
