@@ -51,7 +51,7 @@ class LinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     window_bytes: int = 8 * 1024 * 1024
     heartbeat_s: float = 0.5
     expiry_s: float = 2.0
-    gather_s: float = 0.004
+    gather_s: float = 0.020
     """What is sent lazily leaves at most this much later: a burst of units costs the wake-ups of one."""
     stall_s: float = 1.0
     """A gap in our own loop longer than this says nothing about the peer."""

@@ -14,14 +14,13 @@ from typing import Any, Final
 import zmq
 
 from duologue.bus.link import Frame
+from duologue.bus.zmq_events import option_reader
 
 DRAIN_MESSAGES: Final = 64
 DRAIN_BYTES: Final = 4 * 1024 * 1024
 
 NOBLOCK: Final = int(zmq.NOBLOCK)
 MORE: Final = int(zmq.SNDMORE | zmq.NOBLOCK)
-_RCVMORE: Final = int(zmq.RCVMORE)
-_EVENTS: Final = int(zmq.EVENTS)
 _POLLIN: Final = int(zmq.POLLIN)
 
 
@@ -44,12 +43,12 @@ class LoopSocket:
         self._on_wake = on_wake
         self._stuck = stuck
         self._fd = int(socket.getsockopt(zmq.FD))
-        # The wrapper's own methods make enums of numbers and handle keywords, which costs more than the calls
-        # themselves: these are the methods beneath.
+        # The wrapper's own `send` handles keywords, which costs more than the call: these are the methods beneath.
         beneath: Any = super(zmq.Socket, socket)
         self._receive: Callable[[int], bytes] = beneath.recv
         self._send: Callable[[Frame, int], object] = beneath.send
-        self._get: Callable[[int], int] = beneath.get
+        self._events = option_reader(socket, int(zmq.EVENTS))
+        self._more = option_reader(socket, int(zmq.RCVMORE))
         self._check_scheduled = False
         self._checking = False
         loop.add_reader(self._fd, self._woken)
@@ -65,7 +64,7 @@ class LoopSocket:
         except zmq.ZMQError:
             self.check_soon()
             raise
-        if self._stuck or self._get(_EVENTS) & _POLLIN:
+        if self._stuck or self._events() & _POLLIN:
             self.check_soon()
 
     def check_soon(self) -> None:
@@ -79,16 +78,19 @@ class LoopSocket:
         if self.closed:
             return
         budget = DRAIN_BYTES
-        receive, get = self._receive, self._get
-        events = get(_EVENTS)
+        receive, events_now, more = self._receive, self._events, self._more
+        events = _POLLIN  # more often than not: whoever calls was told so
         for _ in range(DRAIN_MESSAGES):
             if not events & _POLLIN:
                 return
-            part = receive(NOBLOCK)
+            try:
+                part = receive(NOBLOCK)
+            except zmq.Again:
+                return
             parts = [part]
             budget -= len(part)
             # A message is there with all its parts or not at all: no event means no further part either.
-            while (events := get(_EVENTS)) & _POLLIN and get(_RCVMORE):
+            while (events := events_now()) & _POLLIN and more():
                 part = receive(NOBLOCK)
                 parts.append(part)
                 budget -= len(part)
@@ -111,7 +113,7 @@ class LoopSocket:
         self._check_scheduled = False
         if self.closed:
             return
-        if self._get(_EVENTS) & _POLLIN:
+        if self._events() & _POLLIN:
             self._woken()
             return
         # The word that was eaten may have been "you may send": try, but without checking once more, or a peer
@@ -121,7 +123,7 @@ class LoopSocket:
             self._wake()
         finally:
             self._checking = False
-        if not self.closed and self._get(_EVENTS) & _POLLIN:
+        if not self.closed and self._events() & _POLLIN:
             self._woken()
 
     def _woken(self) -> None:

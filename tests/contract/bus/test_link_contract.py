@@ -371,3 +371,38 @@ async def test_a_killed_peer_is_lost_while_its_batch_is_stuck(rig: Rig, they_dia
     assert dialler.ready[1].send(unit(-7))
     await dialler.until(lambda: -7 in dialler.units)
     assert {peer.incarnation for peer, message, _ in dialler.messages} == {"second"}
+
+
+# -- lazy sends ----------------------------------------------------------------------------------------------
+
+
+async def test_what_is_sent_lazily_waits_for_company_and_keeps_the_order(rig: Rig) -> None:
+    dialler, listener = Recorder(), Recorder()
+    await rig.start("listener", listener, listen=True)
+    endpoint = await rig.start("dialler", dialler, options=msgspec.structs.replace(rig.options, gather_s=3600.0))
+    endpoint.dial("listener", rig.address("listener"))
+    await dialler.until(lambda: len(dialler.ready) == 1)
+    link = dialler.ready[0]
+    before = endpoint.stats.of("listener").sent_batches
+    assert link.send_lazily(unit(1)) and link.send_lazily(unit(2))
+    assert link.send(unit(3))  # takes the others along
+    await listener.until(lambda: len(listener.units) == 3)
+    assert listener.units == [1, 2, 3]
+    assert endpoint.stats.of("listener").sent_batches == before + 1
+
+
+async def test_what_is_sent_lazily_leaves_by_itself(rig: Rig) -> None:
+    dialler, listener, link = await joined(rig)
+    for number in range(3):
+        assert link.send_lazily(unit(number))
+        await listener.until(lambda number=number: listener.units[-1:] == [number])  # type: ignore[misc]
+    assert listener.units == [0, 1, 2]
+    assert (dialler.lost, listener.lost) == ([], [])
+
+
+async def test_a_link_that_is_lost_takes_nothing_lazily(rig: Rig) -> None:
+    dialler, _, link = await joined(rig)
+    assert link.send_lazily(unit(1))
+    link.drop("closed")
+    assert not link.send_lazily(unit(2))
+    await dialler.until(lambda: len(dialler.lost) == 1)

@@ -43,7 +43,7 @@ from duologue.gateway.errors import local_error
 from duologue.gateway.outbound import Outbound
 from duologue.gateway.uncovered import Uncovered
 from duologue.gateway.wire import LINGER_S, Wire
-from duologue.protocol.duplex import Dialect, DuplexCommand, encode_command
+from duologue.protocol.duplex import AppendAudio, Dialect, DuplexCommand, encode_command
 from duologue.store.ports import Head
 
 TRIM_EVERY_S: Final = 5.0
@@ -97,7 +97,6 @@ class Attachment:
         self._answer: asyncio.Future[Answer | None] | None = None
         self._answered = False
         self._n = 0
-        self._owed: Delivered | None = None
         self._want_covered = False
         self._trim_to = 0
         self._trimmed_at = float("-inf")
@@ -152,9 +151,9 @@ class Attachment:
         bare, media = command.detach()
         body = encode_command(bare)
         no = CommandNo(self.generation, self._n + 1)
-        if self._owed is not None:
-            self.acknowledge()
-        if not self.link.send(ClientInput(self.session_id, no, body), media):
+        # Sound may wait for company for a few milliseconds; everything else leaves in this turn.
+        send = self.link.send_lazily if type(command) is AppendAudio else self.link.send
+        if not send(ClientInput(self.session_id, no, body), media):
             return False
         self._n += 1
         self.uncovered.keep(no, body, media)
@@ -187,17 +186,9 @@ class Attachment:
     # -- acknowledgements ---------------------------------------------------------------------------------
 
     def owes(self, delivered: Delivered) -> None:
-        """Events are on the socket that the shard still keeps: tell it soon."""
-        if self._owed is None:
-            self.gateway.attachments.owes(self)
-        self._owed = delivered
-
-    def acknowledge(self) -> None:
-        """Tell the shard now what it may forget."""
-        if self._owed is not None:
-            delivered, self._owed = self._owed, None
-            self.gateway.attachments.paid(self)
-            self.link.send(delivered)
+        """Events are on the socket that the shard still keeps: tell it, with whatever goes there next. What the
+        client sends from here on stands behind it on the link."""
+        self.link.send_lazily(delivered)
 
     # -- from the shard -----------------------------------------------------------------------------------
 
@@ -265,7 +256,7 @@ class Attachment:
     def terminal(self, code: int, reason: str) -> None:
         """The session's last event is written; what is behind it, if anything, is nobody's."""
         self.outbound.settle()
-        self.acknowledge()
+        self.link.flush()
         self._finish(End.terminal, b"", code, reason)
 
     def replaced(self) -> None:
@@ -316,7 +307,6 @@ class Attachment:
         if self.ended is End.terminal or self.ended is End.replaced:
             return
         self.gateway.attachments.drop(self)
-        self.acknowledge()
         self.link.send(Detach(self.session_id, self.generation, self.wire.clean))
         sessions, session_id, generation = self.gateway.sessions, self.session_id, self.generation
         self.gateway.chores.add("let_go", session_id, lambda: sessions.let_go(session_id, generation))

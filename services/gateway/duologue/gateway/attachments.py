@@ -1,24 +1,19 @@
-"""Which sessions are attached to this gateway, and the acknowledgements they owe.
+"""Which sessions are attached to this gateway.
 
 Rule 1. One attachment a session: putting a newer one in tells and closes the older one at once, whatever
         state its socket is in.
 Rule 2. An attachment leaves only by itself: the end of an old one does not touch a newer one.
-Rule 3. An acknowledgement waits for the next frame of its client, which it rides along with, but not longer
-        than `ACK_S`: a message of its own for each would double the wake-ups of the bus.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from duologue.bus.link import Link
 
 if TYPE_CHECKING:
     from duologue.gateway.attachment import Attachment
-
-ACK_S: Final = 0.02
 
 
 class Attachments:
@@ -26,8 +21,6 @@ class Attachments:
 
     def __init__(self) -> None:
         self._by_session: dict[str, Attachment] = {}
-        self._owing: dict[Attachment, None] = {}
-        self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._by_session)
@@ -55,23 +48,5 @@ class Attachments:
 
     def drop(self, attachment: Attachment) -> None:
         """This attachment is over."""
-        self._owing.pop(attachment, None)
         if self._by_session.get(attachment.session_id) is attachment:
             del self._by_session[attachment.session_id]
-
-    # -- acknowledgements ---------------------------------------------------------------------------------
-
-    def owes(self, attachment: Attachment) -> None:
-        """An acknowledgement is due."""
-        self._owing[attachment] = None
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(ACK_S, self._flush)
-
-    def paid(self, attachment: Attachment) -> None:
-        self._owing.pop(attachment, None)
-
-    def _flush(self) -> None:
-        self._timer = None
-        owing, self._owing = self._owing, {}
-        for attachment in owing:
-            attachment.acknowledge()

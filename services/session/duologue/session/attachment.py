@@ -220,7 +220,7 @@ class Attachment:
     def tell(self, message: Covered | OwnerChanged) -> None:
         """A message to the attached gateway that needs no credit; nobody hears it when there is none."""
         if self.link is not None:
-            self.link.send(message)
+            self.link.send_lazily(message)
 
     def current(self, no: CommandNo) -> bool:
         """Whether a client command comes from the attachment that holds the session."""
