@@ -30,9 +30,14 @@ class InputConverter:
         width = self.source.width
         if self._carry or len(data) % width:
             data = self._carry + bytes(data)
-        whole = len(data) - len(data) % width
-        samples = decode_samples(memoryview(data)[:whole], self.source.name)
-        self._carry = bytes(data[whole:])
+        rest = len(data) % width
+        if rest:
+            whole = len(data) - rest
+            samples = decode_samples(memoryview(data)[:whole], self.source.name)
+            self._carry = bytes(data[whole:])
+        else:
+            samples = decode_samples(data, self.source.name)
+            self._carry = b""
         return samples if self._resampler is None else self._resampler.push(samples)
 
     def export_state(self) -> bytes:

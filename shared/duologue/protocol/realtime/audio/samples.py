@@ -7,6 +7,7 @@ int16 survives the round trip bit for bit.
 from __future__ import annotations
 
 import struct
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,8 @@ _STEP = np.float32(1 / 32768)
 def decode_samples(data: bytes | bytearray | memoryview, name: str) -> Samples:
     """Samples of whole frames of `name` (not wav). Raises `bad_audio` if a float is not finite."""
     if name == "pcm16":
-        return np.frombuffer(data, "<i2").astype(np.float32) * _STEP
+        made: Samples = np.multiply(np.frombuffer(data, "<i2"), _STEP, dtype=np.float32)
+        return made
     if name in G711:
         return g711_decode(memoryview(data), name)
     samples = np.frombuffer(data, "<f4").astype(np.float32)
@@ -80,4 +82,4 @@ def rms(samples: NDArray[np.float32] | Int16) -> float:
     if not len(samples):
         return 0.0
     sound = to_float32(samples)
-    return float(np.sqrt(np.dot(sound, sound) / len(sound)))
+    return sqrt(float(sound.dot(sound)) / len(sound))
