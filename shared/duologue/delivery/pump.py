@@ -1,7 +1,7 @@
 """Drives one `Egress`: batches to the journal, outcomes back, frames to the sink, acknowledgements after them.
 
-No task, no lock: everything happens inside `put`, `drained`, `tick` and the journal's callback. A process
-calls `Pumps.tick` every 50 ms or so; only pumps that wait for something are looked at.
+No task, no lock: everything happens inside `put`, `drained`, `tick` and the journal's callback. While any pump
+waits for something its process calls `Pumps.tick` every 50 ms or so; `Pumps.needed` tells when that begins.
 """
 
 from __future__ import annotations
@@ -42,10 +42,13 @@ class Sink(ABC):
 
 
 class Pumps:
-    """The pumps of one process that wait for time to pass, and what all of its pumps count together."""
+    """The pumps of one process that wait for time to pass, and what all of its pumps count together.
+
+    `needed` is called when the first of them begins to wait."""
 
     def __init__(self) -> None:
         self._waiting: dict[Pump, None] = {}
+        self.needed: Callable[[], None] | None = None
         self.purged = 0
         """Audio events removed before they had a number."""
         self.holes = 0
@@ -56,6 +59,8 @@ class Pumps:
 
     def wait(self, pump: Pump, waits: bool) -> None:
         if waits:
+            if not self._waiting and self.needed is not None:
+                self.needed()
             self._waiting[pump] = None
         else:
             self._waiting.pop(pump, None)

@@ -83,6 +83,8 @@ class GatewayService:
         self.router = Router()
         self.chores = Chores()
         self.pumps = Pumps()
+        self._pumps_wait = asyncio.Event()
+        self.pumps.needed = self._pumps_wait.set
         keys = KeyRing(settings.api_keys)
         admission = Admission(
             keys,
@@ -196,8 +198,11 @@ class GatewayService:
     async def _tick(self) -> None:
         """What waits for time to pass in the delivery (a store that does not answer)."""
         while True:
-            await asyncio.sleep(TICK_S)
-            self.pumps.tick()
+            await self._pumps_wait.wait()
+            self._pumps_wait.clear()
+            while len(self.pumps):
+                await asyncio.sleep(TICK_S)
+                self.pumps.tick()
 
 
 class QuietServer(uvicorn.Server):

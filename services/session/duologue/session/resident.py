@@ -76,6 +76,7 @@ class Resident:
             tallies=around.tallies,
             recorder=recorder,
             mailbox=Mailbox(around.max_facts),
+            clockwork=around.clockwork,
         )
         binding.post = self.runner.post
         self.attachment = Attachment(self.runner, opening.link, around.make_egress, self.refused)

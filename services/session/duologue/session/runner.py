@@ -3,8 +3,8 @@
 Rule 1. A fact that meets an idle runner is handled at once, in the loop turn that brought it; one that comes
         while effects are performed waits in the mailbox. No task, no re-entrance.
 Rule 2. Effects are performed in order. Rendered events of one turn leave as one message.
-Rule 3. One timer, for the machine's next deadline. A deadline that moved back is found out when the timer
-        fires: nothing is re-armed for it.
+Rule 3. One alarm, for the machine's next deadline. A deadline that moved back is found out when the alarm
+        comes: nothing is set anew for it.
 Rule 4. A fault of ours in here ends this session with `internal_error`, and no other.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from math import inf
 from time import perf_counter
 from typing import Final, assert_never
 
@@ -20,6 +21,7 @@ from duologue.fence import DeliveryId, Owner
 from duologue.protocol.realtime.errors import RealtimeProtocolError
 from duologue.session.binding import StageBinding
 from duologue.session.checkpoints import Checkpointer
+from duologue.session.clockwork import Alarm, Clockwork
 from duologue.session.core import commands as facts
 from duologue.session.core import effects as orders
 from duologue.session.mailbox import Mailbox, Taken
@@ -45,10 +47,12 @@ class DuplexSessionRunner:
     """See the module. `ended` is called once, when nothing of the session is left to do here."""
 
     __slots__ = (
+        "_alarm",
         "_binding",
         "_broken",
         "_busy",
         "_checkpointer",
+        "_clockwork",
         "_close_timer",
         "_dialect",
         "_ended",
@@ -60,8 +64,6 @@ class DuplexSessionRunner:
         "_output",
         "_recorder",
         "_tallies",
-        "_timer",
-        "_timer_at",
         "_until_sample",
         "closing",
         "finished",
@@ -85,6 +87,7 @@ class DuplexSessionRunner:
         tallies: Tallies,
         recorder: SessionRecorder | None = None,
         mailbox: Mailbox | None = None,
+        clockwork: Clockwork | None = None,
     ) -> None:
         self.session_id = session_id
         self.owner = owner
@@ -108,8 +111,8 @@ class DuplexSessionRunner:
         self._busy = False
         self._loop = asyncio.get_running_loop()
         self._opened_at = self._loop.time()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
+        self._clockwork = Clockwork(0.0) if clockwork is None else clockwork
+        self._alarm: Alarm | None = None
         self._close_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -198,6 +201,9 @@ class DuplexSessionRunner:
         self._arm()
         if self.turned is not None:
             self.turned()
+        clockwork = self._clockwork
+        if clockwork.next < inf:
+            clockwork.run_due(self._loop.time())
 
     # -- effects ---------------------------------------------------------------------------------------
 
@@ -263,15 +269,15 @@ class DuplexSessionRunner:
         if deadline is None:
             return
         when = self._opened_at + deadline + _TIMER_MARGIN_S
-        if self._timer is not None:
-            if self._timer_at <= when:
+        alarm = self._alarm
+        if alarm is not None:
+            if alarm.when <= when:
                 return
-            self._timer.cancel()
-        self._timer_at = when
-        self._timer = self._loop.call_at(when, self._fire)
+            alarm.cancel()
+        self._alarm = self._clockwork.at(when, self._fire)
 
     def _fire(self) -> None:
-        self._timer = None
+        self._alarm = None
         if self.finished:
             return
         deadline = self._machine.next_deadline()
@@ -306,9 +312,9 @@ class DuplexSessionRunner:
             return
         self.finished = True
         self.turned = None
-        for timer in (self._timer, self._close_timer):
-            if timer is not None:
-                timer.cancel()
+        for waiting in (self._alarm, self._close_timer):
+            if waiting is not None:
+                waiting.cancel()
         self._mailbox.clear()
         self._checkpointer.stop()
         self._output.point_at(None)

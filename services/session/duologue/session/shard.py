@@ -24,6 +24,7 @@ from duologue.runtime.incarnation import process_incarnation
 from duologue.session.admission import Admission
 from duologue.session.background import Background
 from duologue.session.cleanup import Cleanup
+from duologue.session.clockwork import Clockwork
 from duologue.session.core.limits import SessionLimits
 from duologue.session.detached import Detacher
 from duologue.session.mailbox import MAX_FACTS
@@ -113,6 +114,7 @@ class Shard:
         self.detacher = Detacher(
             store.journal, store.appender, self.background, lambda: asyncio.get_running_loop().time()
         )
+        self.detacher.pumps.needed = self._pumps_wait
         around = Surroundings(
             store.sessions,
             store.journal,
@@ -124,6 +126,7 @@ class Shard:
             self.tallies,
             Recorder(options.record_to) if options.record_to is not None else None,
             options.mailbox,
+            Clockwork(),
         )
         opener = Opener(
             incarnation=self.incarnation,
@@ -190,7 +193,6 @@ class Shard:
                 await self.endpoint.close()
                 await self.store.close()
                 self.offload.close()
-        self._tick_pumps()
         self._started = True
         _log.info(
             "shard %s is ready at %s: at most %d sessions of %s",
@@ -234,9 +236,15 @@ class Shard:
         self.offload.close()
         _log.info("shard %s has ended", self.options.id)
 
+    def _pumps_wait(self) -> None:
+        if self._pump_timer is None:
+            self._pump_timer = asyncio.get_running_loop().call_later(PUMP_TICK_S, self._tick_pumps)
+
     def _tick_pumps(self) -> None:
+        self._pump_timer = None
         self.detacher.pumps.tick()
-        self._pump_timer = asyncio.get_running_loop().call_later(PUMP_TICK_S, self._tick_pumps)
+        if len(self.detacher.pumps):
+            self._pumps_wait()
 
     def _dial(self, name: str, address: str) -> None:
         self.endpoint.dial(name, address)

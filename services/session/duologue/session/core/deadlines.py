@@ -11,6 +11,8 @@ from duologue.session.core import closing, outputs, pacing, silence, stages, too
 from duologue.session.core.context import SessionContext
 
 WARNING_S = 60.0
+CHECKPOINT_SLACK_S = 0.1
+"""While input flows its next fact saves the session; a tick of its own would be a wake-up more."""
 NEVER = float("inf")
 
 
@@ -20,7 +22,12 @@ def next_deadline(ctx: SessionContext) -> float | None:
     life, outbox = state.life, state.outbox
     if life.closing:
         return outbox.saved_at + ctx.limits.journal_deadline_s if outbox.held and not outbox.breaker else None
-    times = [_idle_at(ctx), state.config.max_session_s]
+    config = state.config
+    # The usual session first: this is asked after every fact.
+    if life.detached_at < 0:
+        times = [life.active_at + config.idle_timeout_s, config.max_session_s]
+    else:
+        times = [config.max_session_s]
     if life.detached_at >= 0:
         times.append(life.detached_at + state.config.disconnect_grace_s)
     if not life.warned and ctx.duplex:
@@ -29,7 +36,7 @@ def next_deadline(ctx: SessionContext) -> float | None:
         if outbox.held and not outbox.breaker:
             times.append(outbox.saved_at + ctx.limits.journal_deadline_s)
     elif outbox.dirty:
-        times.append(outbox.saved_at + ctx.limits.checkpoint_interval_s)
+        times.append(outbox.saved_at + ctx.limits.checkpoint_interval_s + CHECKPOINT_SLACK_S)
     response = state.response
     if response is not None:
         if response.next_silence_at >= 0:
