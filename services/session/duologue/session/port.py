@@ -52,6 +52,7 @@ class SessionMachine(Protocol):
     @property
     def input_waits(self) -> bool:
         """Commands were taken that `applied` does not tell of yet: they wait for their turn."""
+        ...
 
     @property
     def applied(self) -> CommandNo:

@@ -16,11 +16,12 @@ from duologue.bus.zmq import ZmqEndpoint
 from duologue.bus.zmq_options import CurveKeys, ZmqOptions
 from duologue.model.catalog import find_pipeline
 from duologue.runtime.incarnation import process_incarnation
-from duologue.runtime.settings import BusSettings, StoreSettings, SystemSettings
+from duologue.runtime.settings import BusSettings, SessionSettings, StoreSettings, SystemSettings
 from duologue.runtime.settings_reading import SettingsError
 from duologue.session.core.ears import run_offload
 from duologue.session.core.limits import SessionLimits
 from duologue.session.core.machine import DuplexSessionMachine
+from duologue.session.detector import SpeechDetector, installed
 from duologue.session.pipelines import load_served
 from duologue.session.shard import MakeEndpoint, Shard, ShardOptions
 from duologue.store.journals import JournalLimits
@@ -50,7 +51,15 @@ def build_shard(settings: SystemSettings, *, id: str = "", record_to: Path | Non
         make_endpoint=endpoint_maker(settings.bus, name),
         open_machine=DuplexSessionMachine.open,
         offload_job=run_offload,
+        detector=_detector(session),
     )
+
+
+def _detector(session: SessionSettings) -> SpeechDetector | None:
+    try:
+        return installed(session.voice_model, session.turn_model, session.detector_frames)
+    except OSError as error:
+        raise SettingsError(f"[session] voice_model or turn_model: {error}") from None
 
 
 def _store(store: StoreSettings) -> RedisStore:

@@ -72,6 +72,7 @@ class Resident:
             binding=binding,
             checkpointer=checkpointer,
             offload=around.offload,
+            detector=around.detector,
             ended=self._ended,
             tallies=around.tallies,
             recorder=recorder,

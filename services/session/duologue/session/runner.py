@@ -24,6 +24,7 @@ from duologue.session.checkpoints import Checkpointer
 from duologue.session.clockwork import Alarm, Clockwork
 from duologue.session.core import commands as facts
 from duologue.session.core import effects as orders
+from duologue.session.detector import FAILED, SpeechDetector
 from duologue.session.mailbox import Mailbox, Taken
 from duologue.session.offload import OffloadPool
 from duologue.session.output import SessionOutput
@@ -54,6 +55,7 @@ class DuplexSessionRunner:
         "_checkpointer",
         "_clockwork",
         "_close_timer",
+        "_detector",
         "_dialect",
         "_ended",
         "_loop",
@@ -83,6 +85,7 @@ class DuplexSessionRunner:
         binding: StageBinding,
         checkpointer: Checkpointer,
         offload: OffloadPool,
+        detector: SpeechDetector | None = None,
         ended: Callable[[str], None],
         tallies: Tallies,
         recorder: SessionRecorder | None = None,
@@ -102,6 +105,7 @@ class DuplexSessionRunner:
         self._binding = binding
         self._checkpointer = checkpointer
         self._offload = offload
+        self._detector = detector
         self._ended = ended
         self._tallies = tallies
         self._until_sample = SAMPLE
@@ -229,6 +233,10 @@ class DuplexSessionRunner:
                 self._binding.close(effect.fence)
             case orders.Offload():
                 self._offload_job(effect)
+            case orders.Detect():
+                self._detect(effect)
+            case orders.JudgeTurn():
+                self._judge_turn(effect)
             case orders.Close():
                 self._close(effect.reason)
             case _:
@@ -239,6 +247,21 @@ class DuplexSessionRunner:
         self._offload.submit(
             effect.kind, effect.body, lambda result, error: self.post(facts.Offloaded(ticket, result, error))
         )
+
+    def _detect(self, effect: orders.Detect) -> None:
+        def answer(state: bytes, probabilities: tuple[float, ...], error: str) -> None:
+            self.post(facts.Detected(effect.ticket, state, probabilities, error))
+
+        if self._detector is None:
+            self._loop.call_soon(answer, b"", (), FAILED)
+        else:
+            self._detector.detect(effect.state, effect.sound, answer)
+
+    def _judge_turn(self, effect: orders.JudgeTurn) -> None:
+        if self._detector is not None:  # unanswered, the pause lasts for its maximum
+            self._detector.judge(
+                effect.sound, lambda finished, error: self.post(facts.TurnJudged(effect.ticket, finished, error))
+            )
 
     def _close(self, reason: str) -> None:
         """The terminal event is out: free the stages now, the rest when it has arrived."""

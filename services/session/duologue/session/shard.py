@@ -27,6 +27,7 @@ from duologue.session.cleanup import Cleanup
 from duologue.session.clockwork import Clockwork
 from duologue.session.core.limits import SessionLimits
 from duologue.session.detached import Detacher
+from duologue.session.detector import SpeechDetector
 from duologue.session.mailbox import MAX_FACTS
 from duologue.session.manager import DuplexSessionManager
 from duologue.session.membership import BEAT_S, EXPIRY_S, Membership, Replaced
@@ -98,10 +99,18 @@ class Shard:
         open_machine: OpenMachine,
         offload_job: Job,
         executor: Executor | None = None,
+        detector: SpeechDetector | None = None,
         incarnation: str = "",
     ) -> None:
-        """`executor`: for offloaded jobs, instead of threads. `incarnation`: where it is not the process's own."""
-        self.options = options
+        """`executor`: for offloaded jobs, instead of threads. `detector`: started here; without one sessions
+        are told that their turns are not detected. `incarnation`: where it is not the process's own."""
+        limits = msgspec.structs.replace(
+            options.limits,
+            detects_speech=detector is not None,
+            judges_turns=detector is not None and detector.judges_turns,
+        )
+        self.options = options = msgspec.structs.replace(options, limits=limits)
+        self.detector = detector
         self.incarnation = incarnation or process_incarnation()
         self.pipelines = pipelines
         self.store = store
@@ -126,6 +135,7 @@ class Shard:
             self.tallies,
             Recorder(options.record_to) if options.record_to is not None else None,
             options.mailbox,
+            detector,
             Clockwork(),
         )
         opener = Opener(
@@ -183,6 +193,8 @@ class Shard:
     async def start(self) -> None:
         """Raises `StoreUnavailable` or `BusError`: nothing is left running then."""
         started = False
+        if self.detector is not None:
+            self.detector.start()  # it loads its model meanwhile
         try:
             await self.store.open()
             await self.endpoint.start()
@@ -192,7 +204,7 @@ class Shard:
             if not started:
                 await self.endpoint.close()
                 await self.store.close()
-                self.offload.close()
+                self._end_threads()
         self._started = True
         _log.info(
             "shard %s is ready at %s: at most %d sessions of %s",
@@ -233,8 +245,13 @@ class Shard:
             self._pump_timer.cancel()
         await self.endpoint.close()
         await self.store.close()
-        self.offload.close()
+        self._end_threads()
         _log.info("shard %s has ended", self.options.id)
+
+    def _end_threads(self) -> None:
+        self.offload.close()
+        if self.detector is not None:
+            self.detector.close()
 
     def _pumps_wait(self) -> None:
         if self._pump_timer is None:

@@ -8,6 +8,7 @@ from duologue.session.attachment import MakeEgress
 from duologue.session.background import Background
 from duologue.session.cleanup import Cleanup
 from duologue.session.clockwork import Clockwork
+from duologue.session.detector import SpeechDetector
 from duologue.session.mailbox import MAX_FACTS
 from duologue.session.offload import OffloadPool
 from duologue.session.recorder import Recorder
@@ -29,5 +30,6 @@ class Surroundings:
     recorder: Recorder | None = None
     max_facts: int = MAX_FACTS
     """The bound of each session's mailbox."""
+    detector: SpeechDetector | None = None
     clockwork: Clockwork | None = None
     """None: each session has its own."""

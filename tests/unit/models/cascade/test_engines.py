@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 from unit.models.cascade.harness import PIPELINE, Engines, Talk
 
+from duologue.hearing.voice_activity import FRAME, Stream, VoiceDetector
 from duologue.model.engine import SESSION, Slot, StageEngine, StageRefused, StageUnit
 from duologue.model.pipeline import PipelineError, load_pipeline
 from duologue.models.cascade.engine import build
 from duologue.models.cascade.engines.sounds import is_hum
 from duologue.models.cascade.engines.speech import SpeechEngine
-from duologue.models.cascade.engines.tracker import FRAME
-from duologue.hearing.voice_activity import Stream, VoiceDetector
 from duologue.models.cascade.engines.whisper import Whisper, split
 from duologue.models.cascade.parts import RECOGNITION, VOICE_ACTIVITY, locate
 from duologue.models.cascade.voices import RENDERINGS, say, silence

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from duologue.hearing import parts as hearing
 from duologue.model.outputs import ModelOutput, UserTurn, encode_output
 from duologue.model.pipeline import PipelineError, PipelineSpec, load_pipeline, resolve
 from duologue.model.plugin import InputUnit, ResponseRequest
@@ -141,7 +142,8 @@ def test_other_results_pass() -> None:
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "find_spec", lambda name: None)
+    for room in (parts, hearing):
+        monkeypatch.setattr(room, "find_spec", lambda name: None)
     with pytest.raises(PipelineError, match=r"hibari-tts.*extra `cascade`.*options\.speech\.model_path"):
         parts.locate(parts.VOICE, "")
     with pytest.raises(PipelineError, match="'xllamacpp'.*extra `cascade`"):

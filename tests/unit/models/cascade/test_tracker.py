@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from duologue.models.cascade.engines.tracker import FRAME, Tracker
+from duologue.hearing.voice_activity import FRAME
+from duologue.models.cascade.engines.tracker import Tracker
 from duologue.models.cascade.engines.workshop import Workshop
 from duologue.models.cascade.settings import Perception
 

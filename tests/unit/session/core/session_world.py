@@ -25,9 +25,12 @@ from duologue.session.core import (
     Covered,
     Deliver,
     Delivered,
+    Detect,
+    Detected,
     DuplexSessionMachine,
     FromClient,
     Invalidate,
+    JudgeTurn,
     Offload,
     Offloaded,
     OpenStages,
@@ -38,6 +41,7 @@ from duologue.session.core import (
     StagesReady,
     Submit,
     Tick,
+    TurnJudged,
     UnitsAborted,
     run_offload,
 )
@@ -81,6 +85,8 @@ class World:
         self.waiting: list[Submit] = []
         self.effects: list[SessionEffect] = []
         self.checkpoints: list[Checkpoint] = []
+        self.finished = 0.0
+        """What the end-of-turn model says of any turn."""
         self.closed: str | None = None
         self.last_n = 0
         self.bodies: dict[int, bytes] = {}
@@ -148,6 +154,13 @@ class World:
         body = self.machine.snapshot()
         self.machine = DuplexSessionMachine.restore(body, plugin=self.plugin, owner=1)
 
+    def verdict(self, question: Detect) -> Detected:
+        """A detector that takes loud sound for speech; its state is how many frames it has seen."""
+        frames = np.frombuffer(question.sound, "<f4").reshape(-1, 512)
+        seen = int.from_bytes(question.state, "big") + len(frames)
+        loud = np.sqrt(np.mean(frames**2, axis=1)) > 0.02
+        return Detected(question.ticket, seen.to_bytes(4, "big"), tuple(np.where(loud, 0.95, 0.02).tolist()))
+
     # -- what the world does ------------------------------------------------------------------------------
 
     def _perform(self, effects: list[SessionEffect]) -> None:
@@ -192,6 +205,12 @@ class World:
             case Offload():
                 if "offloads" not in self.holds:
                     follow.append(Offloaded(effect.ticket, run_offload(effect.kind, effect.body)))
+            case Detect():
+                if "detects" not in self.holds:
+                    follow.append(self.verdict(effect))
+            case JudgeTurn():
+                if "judges" not in self.holds:
+                    follow.append(TurnJudged(effect.ticket, self.finished))
             case Close():
                 self.closed = effect.reason
             case CloseStages() | ControlStage() | Invalidate():

@@ -11,6 +11,8 @@ import msgspec
 from duologue.bus.link import Frame, Link, Peer
 from duologue.bus.messages import AnyMessage, ClientInput, OpenSession
 from duologue.fence import CommandNo, DeliveryId, Owner, StageFence
+from duologue.hearing.mel import Floats
+from duologue.hearing.voice_activity import Stream
 from duologue.model.pipeline import PipelineSpec, StageSpec
 from duologue.model.records import StageRecord, WorkerRecord, encode_record
 from duologue.protocol.duplex import AppendAudio, DuplexCommand, encode_command
@@ -23,6 +25,7 @@ from duologue.session.core import commands as facts
 from duologue.session.core import effects as orders
 from duologue.session.core.limits import SessionLimits
 from duologue.session.core.observations import Observations
+from duologue.session.detector import SpeechDetector
 from duologue.session.manager import DuplexSessionManager
 from duologue.session.offload import OffloadPool
 from duologue.session.opening import Opener
@@ -213,7 +216,7 @@ class FakePipelines:
 class Shell:
     """Everything between the bus and the core, with one pipeline in two worker groups."""
 
-    def __init__(self, *, max_sessions: int = 8, limits: SessionLimits | None = None) -> None:
+    def __init__(self, *, max_sessions: int = 8, limits: SessionLimits | None = None, detects: bool = True) -> None:
         self.spec = pipeline()
         self.store = MemoryStore()
         self.background = Background()
@@ -225,6 +228,7 @@ class Shell:
         self.machines: list[FakeMachine] = []
         self.refuse_open: RealtimeProtocolError | None = None
         self.offload = OffloadPool(_job, threads=1, max_queued=3)
+        self.detector = SpeechDetector(FirstSample, FirstSample, gather_s=0.0)
         self.around = Surroundings(
             self.store.sessions,
             self.store.journal,
@@ -234,6 +238,7 @@ class Shell:
             self.hub,
             lambda *what: self.make_egress(*what),
             Tallies(),
+            detector=self.detector if detects else None,
         )
         limits = limits or SessionLimits()
         opener = Opener(
@@ -301,6 +306,17 @@ class Shell:
     async def close(self) -> None:
         await self.background.close()
         self.offload.close()
+        self.detector.close()
+
+
+class FirstSample:
+    """For both models of the detector: what the first sample says."""
+
+    def judge(self, streams: Sequence[Stream], frames: Sequence[Floats]) -> list[float]:
+        return [float(frame[0]) for frame in frames]
+
+    def probability(self, pcm: Floats) -> float:
+        return float(pcm[0])
 
 
 def _job(kind: str, body: bytes) -> bytes:

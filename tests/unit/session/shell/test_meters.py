@@ -40,6 +40,7 @@ class Metered:
             hub=shell.hub,
             workers=shell.workers,
             offload=shell.offload,
+            detector=shell.detector,
             cleanup=around.cleanup,
         )
         self._meters = Meters(cast(Shard, cast(Any, shard)))
@@ -129,3 +130,10 @@ async def test_full_queues_are_told(metered: Metered) -> None:
     for _ in range(4):
         shell.offload.submit("upper", b"x", lambda result, error: None)
     assert metered.grown("offload_full_total") == 1
+
+
+async def test_the_detectors_work_is_told(metered: Metered) -> None:
+    detector = metered.shell.detector
+    detector.frames, detector.full = 5, 1
+    assert metered.grown("detector_frames_total") == 5
+    assert metered.grown("detector_full_total") == 1

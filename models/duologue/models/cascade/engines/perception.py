@@ -12,6 +12,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from duologue.hearing.end_of_turn import WINDOW_S, EndOfTurn
+from duologue.hearing.mel import RATE
+from duologue.hearing.voice_activity import FRAME, Stream, VoiceDetector
 from duologue.model.engine import (
     NEXT,
     SESSION,
@@ -23,11 +26,8 @@ from duologue.model.engine import (
     StageRefused,
     StageUnit,
 )
-from duologue.hearing.end_of_turn import WINDOW_S, EndOfTurn
-from duologue.hearing.mel import RATE
 from duologue.models.cascade.engines.sounds import SoundBuffer, samples
-from duologue.models.cascade.engines.tracker import FRAME, Tracker
-from duologue.hearing.voice_activity import Stream, VoiceDetector
+from duologue.models.cascade.engines.tracker import Tracker
 from duologue.models.cascade.engines.workshop import Workshop
 from duologue.models.cascade.parts import END_OF_TURN, VOICE_ACTIVITY, locate
 from duologue.models.cascade.settings import Settings

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from duologue.hearing.mel import RATE, Floats
 from duologue.model.engine import (
     NO_UNIT,
     SESSION,
@@ -26,7 +27,6 @@ from duologue.model.engine import (
     StageUnit,
 )
 from duologue.model.outputs import ModelOutput, encode_output
-from duologue.hearing.mel import RATE, Floats
 from duologue.models.cascade.engines.sounds import SoundBuffer, is_hum, samples
 from duologue.models.cascade.engines.whisper import Whisper
 from duologue.models.cascade.engines.workshop import Workshop

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
+from duologue.hearing.voice_activity import FRAME
 from duologue.models.cascade.settings import RATE_HZ, Perception
 
-FRAME = 512
-"""Samples that the detector judges at once."""
 FRAME_MS = FRAME * 1000 / RATE_HZ
 
 

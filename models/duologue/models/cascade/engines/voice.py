@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from hibari import Hibari
 
-from duologue.models.cascade.chunks import Spoken, word_ends
 from duologue.hearing.mel import Floats
+from duologue.models.cascade.chunks import Spoken, word_ends
 from duologue.models.cascade.settings import VOICE_RATE_HZ
 
 _SILENCE = 0.01

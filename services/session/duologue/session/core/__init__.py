@@ -7,6 +7,7 @@ from duologue.session.core.commands import CloseRequested as CloseRequested
 from duologue.session.core.commands import Covered as Covered
 from duologue.session.core.commands import Delivered as Delivered
 from duologue.session.core.commands import Detached as Detached
+from duologue.session.core.commands import Detected as Detected
 from duologue.session.core.commands import FromClient as FromClient
 from duologue.session.core.commands import InputRefused as InputRefused
 from duologue.session.core.commands import Offloaded as Offloaded
@@ -16,6 +17,7 @@ from duologue.session.core.commands import StageOutput as StageOutput
 from duologue.session.core.commands import StagesLost as StagesLost
 from duologue.session.core.commands import StagesReady as StagesReady
 from duologue.session.core.commands import Tick as Tick
+from duologue.session.core.commands import TurnJudged as TurnJudged
 from duologue.session.core.commands import UnitsAborted as UnitsAborted
 from duologue.session.core.ears import run_offload as run_offload
 from duologue.session.core.effects import Abort as Abort
@@ -24,7 +26,9 @@ from duologue.session.core.effects import Close as Close
 from duologue.session.core.effects import CloseStages as CloseStages
 from duologue.session.core.effects import ControlStage as ControlStage
 from duologue.session.core.effects import Deliver as Deliver
+from duologue.session.core.effects import Detect as Detect
 from duologue.session.core.effects import Invalidate as Invalidate
+from duologue.session.core.effects import JudgeTurn as JudgeTurn
 from duologue.session.core.effects import Offload as Offload
 from duologue.session.core.effects import OpenStages as OpenStages
 from duologue.session.core.effects import SessionEffect as SessionEffect

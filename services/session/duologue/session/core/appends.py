@@ -7,11 +7,14 @@ import msgspec
 from duologue.protocol.duplex import AppendAudio, AudioFormat, Dialect, RealtimeProtocolError, resolve_rate
 from duologue.session.core import cancel, input_state, overlap, responses, silence, stages, turns
 from duologue.session.core.context import SessionContext
+from duologue.session.core.detection import FRAME_MS, Verdict
 from duologue.session.core.ears import loudness
 from duologue.session.core.engine_session import Segment
 
 OPENAI_RATE_HZ, DUPLEX_RATE_HZ = 24_000, 16_000
 RETRY_AFTER_MS = 500
+UNHEARD_MS = 2000.0
+"""How much of what the speech detector does not take for speech a commit may still take."""
 
 
 def source_format(ctx: SessionContext, name: str | None, rate: int | None) -> AudioFormat:
@@ -56,13 +59,17 @@ def make_room(ctx: SessionContext, size: int) -> None:
 
 def take(ctx: SessionContext, command: AppendAudio, source: AudioFormat, pcm: bytes) -> None:
     """Account for one append, whose audio is `pcm` at the model's rate now."""
+    place(ctx, command, pcm, source.duration_ms(len(command.audio)))
+
+
+def place(ctx: SessionContext, command: AppendAudio, pcm: bytes, ms: float, verdict: Verdict | None = None) -> None:
+    """Put `ms` of sound where it belongs. `verdict`: what the speech detector says of it, if it was asked."""
     state = ctx.state
     intake = state.intake
     start_ms = intake.clock_ms
-    ms = source.duration_ms(len(command.audio))
     intake.clock_ms += ms
     intake.append_ms = ms
-    speech = _is_speech(ctx, command, pcm)
+    speech = _is_speech(ctx, command, pcm) if verdict is None else verdict.speech
     ctx.observed.heard(ctx.now, ms, speech=speech)
     wants_barge_in = overlap.asks_for_barge_in(command)
     if wants_barge_in and not ctx.capabilities.supports_barge_in:
@@ -75,14 +82,19 @@ def take(ctx: SessionContext, command: AppendAudio, source: AudioFormat, pcm: by
     if hint and (not intake.hints or intake.hints[-1] != hint):
         intake.hints.append(hint)
     owned = ctx.auto and ctx.plans  # the model itself tells when speech starts and stops
-    if speech and not owned:
+    if verdict is not None and verdict.began:
+        _announce(ctx, verdict.began_ms)
+    elif speech and not owned:
         input_state.speech_started(ctx, start_ms if command.audio_start_ms is None else command.audio_start_ms)
+    began = None if verdict is None else verdict.began
     segment = Segment(len(pcm), start_ms, speech, command.force_listen, video_frames=command.video_frames)
     if overlap.applies(ctx, command):
         duration_ms = ms if command.duration_ms is None else command.duration_ms
-        row, kept = overlap.decide(ctx, command, speech=speech, duration_ms=duration_ms)
+        row, kept = overlap.decide(ctx, command, speech=speech, duration_ms=duration_ms, vad_started=began)
         if not kept:
             intake.heard_silence = True
+            if verdict is not None and not speech:
+                _keep_before_speech(ctx, command, pcm, segment)
             if not ctx.state.sound.buffer.segments:
                 input_state.forget_speech(ctx)
             return
@@ -94,7 +106,11 @@ def take(ctx: SessionContext, command: AppendAudio, source: AudioFormat, pcm: by
     elif not ctx.auto and not speech and not (command.video_frames and not command.audio):
         _decline(ctx)
         if not intake.speech_open:
+            if verdict is not None:
+                _keep_before_speech(ctx, command, pcm, segment)
             return
+    if verdict is not None:
+        speech = _with_its_beginning(ctx, command, pcm, start_ms, verdict)
     intake.heard_speech |= speech
     intake.heard_silence |= not speech
     state.turn_state = "user_speaking" if state.response is None else state.turn_state
@@ -106,6 +122,42 @@ def _decline(ctx: SessionContext) -> None:
     ctx.state.intake.heard_silence = True
     if ctx.state.config.turn_detection is None:
         responses.listened(ctx, "silence_or_noise")
+
+
+def _announce(ctx: SessionContext, began_ms: float) -> None:
+    """The speech detector is sure now of speech that began earlier."""
+    input_state.speech_started(ctx, began_ms)
+    ctx.observed.speech_started(ctx.state.intake.clock_ms - ctx.state.detection.voiced_at)
+
+
+def _keep_before_speech(ctx: SessionContext, command: AppendAudio, pcm: bytes, segment: Segment) -> None:
+    """Sound that is no speech yet: kept for as long as a turn may be dated back, and `UNHEARD_MS` at least, for
+    a client that commits what the detector does not hear. Loud or not is told with it."""
+    preroll, rate = ctx.state.sound.preroll, ctx.traits.input_rate_hz
+    segment.is_speech = _is_speech(ctx, command, pcm)
+    preroll.push(pcm, segment)
+    assert ctx.rules is not None, "a verdict is given under rules"
+    kept_ms = max(ctx.rules.padding_ms + ctx.rules.min_speech_ms + 2 * FRAME_MS, UNHEARD_MS)
+    excess = len(preroll.pcm) - round(kept_ms * rate / 1000) * 4
+    if excess > 0:
+        stages.cut(preroll, excess, rate)
+
+
+def _with_its_beginning(
+    ctx: SessionContext, command: AppendAudio, pcm: bytes, start_ms: float, verdict: Verdict
+) -> bool:
+    """Speech that has just begun brings what was kept from before. Whether something was heard that a commit
+    of the client takes."""
+    if ctx.auto:
+        return verdict.speech or _is_speech(ctx, command, pcm)
+    sound, rate = ctx.state.sound, ctx.traits.input_rate_hz
+    if verdict.began and sound.preroll.segments:
+        wanted = max(round((start_ms - verdict.began_ms) * rate / 1000), 0) * 4
+        excess = len(sound.preroll.pcm) - wanted
+        if excess > 0:
+            stages.cut(sound.preroll, excess, rate)
+        sound.buffer.join(sound.preroll.take_all())
+    return verdict.speech
 
 
 def _buffer(ctx: SessionContext, pcm: bytes, segment: Segment) -> None:

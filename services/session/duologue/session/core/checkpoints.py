@@ -79,11 +79,14 @@ def checkpoint_body(ctx: SessionContext) -> bytes:
     _carry(ctx)
     state = ctx.state
     whole = state.sound, state.outbox, state.intake.queue, state.intake.queue_bytes, state.intake.offload
-    state.sound = Sound(carry=state.sound.carry)
+    waiting = state.intake.waiting, state.intake.ears_carry
+    state.sound = Sound(carry=state.intake.ears_carry or state.sound.carry)
     state.outbox = state.outbox.structural()
     state.intake.queue, state.intake.queue_bytes, state.intake.offload = [], 0, 0
+    state.intake.waiting, state.intake.ears_carry = None, b""
     try:
         return _encoder.encode(state)
     finally:
         state.sound, state.outbox, state.intake.queue = whole[:3]
         state.intake.queue_bytes, state.intake.offload = whole[3:]
+        state.intake.waiting, state.intake.ears_carry = waiting

@@ -87,6 +87,24 @@ class Offloaded(Fact, frozen=True):
     error: str = ""
 
 
+class Detected(Fact, frozen=True):
+    """The answer to `Detect`: the probability of speech of each frame, and the detector's state after them.
+    `error`: `detector_full` (nobody looked at it), or why there is no detector any more."""
+
+    ticket: int
+    state: bytes = b""
+    probabilities: tuple[float, ...] = ()
+    error: str = ""
+
+
+class TurnJudged(Fact, frozen=True):
+    """The answer to `JudgeTurn`: how likely the turn is finished, or why nobody knows."""
+
+    ticket: int
+    finished: float = 0.0
+    error: str = ""
+
+
 class Tick(Fact, frozen=True):
     """`next_deadline()` has come."""
 
@@ -143,6 +161,8 @@ SessionCommand = (
     | StageFailed
     | UnitsAborted
     | Offloaded
+    | Detected
+    | TurnJudged
     | Tick
     | Attached
     | Detached

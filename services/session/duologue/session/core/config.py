@@ -20,6 +20,7 @@ from duologue.protocol.duplex import (
     session_object,
 )
 from duologue.session.core.context import SessionContext
+from duologue.session.core.detection import Detection, refusal, rules_for
 from duologue.session.core.effects import ControlStage
 
 
@@ -32,9 +33,19 @@ def update(ctx: SessionContext, command: SessionUpdate) -> None:
     if touched:
         ctx.plugin.validate(new, old)
         _tell_stages(ctx, old, new)
-        state.config = new
-        ctx.view = SessionView(state.session_id, new)
+        put_in_force(ctx, new)
     tell(ctx)
+
+
+def put_in_force(ctx: SessionContext, new: SessionConfig) -> None:
+    """From here on the session is so configured. Another turn detection begins anew, amid what is being said."""
+    state, rules = ctx.state, ctx.rules
+    state.config = new
+    ctx.view = SessionView(state.session_id, new)
+    ctx.rules = rules_for(new, plans=ctx.plans)
+    if ctx.rules != rules:
+        state.detection = Detection(active=state.intake.speech_open, heard_at=ctx.now, floor_ms=state.intake.clock_ms)
+        state.sound.preroll.clear()
 
 
 def settled(config: SessionConfig) -> SessionConfig:
@@ -55,6 +66,10 @@ def _check(ctx: SessionContext, old: SessionConfig, new: SessionConfig, touched:
             "the model has been given its instructions already",
             param="session.instructions",
         )
+    if "turn_detection" in touched and rules_for(new, plans=ctx.plans) is not None and new.turn_detection is not None:
+        unserved = refusal(ctx.limits, new.turn_detection)
+        if unserved is not None:
+            raise unserved
 
 
 def _tell_stages(ctx: SessionContext, old: SessionConfig, new: SessionConfig) -> None:

@@ -22,6 +22,7 @@ from duologue.protocol.duplex import (
     error_event,
     project,
 )
+from duologue.session.core.detection import rules_for
 from duologue.session.core.ears import Ears
 from duologue.session.core.effects import SessionEffect
 from duologue.session.core.engine_session import DuplexEngineSession, OpenResponse
@@ -51,6 +52,7 @@ class SessionContext:
         "observed",
         "overflow",
         "plugin",
+        "rules",
         "silence",
         "spread",
         "state",
@@ -80,6 +82,7 @@ class SessionContext:
         self.voice = Voice()
         self.voice.take_up(state.sound.voice_carry)
         self.view = SessionView(state.session_id, state.config)
+        self.rules = rules_for(state.config, plans=self.traits.answers == "plan")
         digest = blake2b(b"%d" % state.owner, key=state.seed[:64], digest_size=12).hexdigest()
         self.event_prefix = f"event_{digest[:16]}"
         self.spread = int(digest[16:], 16)

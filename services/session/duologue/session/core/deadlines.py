@@ -7,7 +7,7 @@ comes too early does nothing.
 from __future__ import annotations
 
 from duologue.protocol.duplex import SessionExpiring
-from duologue.session.core import closing, outputs, pacing, silence, stages, tools, turns
+from duologue.session.core import closing, listening, outputs, pacing, silence, stages, tools, turns
 from duologue.session.core.context import SessionContext
 
 WARNING_S = 60.0
@@ -48,6 +48,8 @@ def next_deadline(ctx: SessionContext) -> float | None:
         times.append(ctx.now if playing is None else max(playing.ends_at(), ctx.now))
     if state.intake.gap_at >= 0:
         times.append(state.intake.gap_at)
+    if state.detection.gap_at >= 0:
+        times.append(state.detection.gap_at)
     if state.aborting.units:
         times.append(state.aborting.since + ctx.limits.abort_wait_s)
     if state.calls:
@@ -85,6 +87,8 @@ def tick(ctx: SessionContext) -> None:
     outputs.release(ctx)
     _feed_silence(ctx)
     silence.fill_gap(ctx)
+    if state.detection.gap_at >= 0:
+        listening.tick(ctx)
     if state.intake.deferred and not ctx.busy():
         turns.promote(ctx)
     if state.calls:

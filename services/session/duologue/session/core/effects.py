@@ -69,6 +69,22 @@ class Offload(Order, frozen=True):
     body: bytes
 
 
+class Detect(Order, frozen=True):
+    """Have the speech detector look at this sound: whole frames of 512 float32 samples at 16 kHz. `state` is
+    what it returned last, empty at first. Answered by `Detected`."""
+
+    ticket: int
+    state: bytes
+    sound: bytes
+
+
+class JudgeTurn(Order, frozen=True):
+    """Ask the end-of-turn model about the last seconds of a turn, float32 at 16 kHz. Answered by `TurnJudged`."""
+
+    ticket: int
+    sound: bytes
+
+
 class Checkpoint(Order, frozen=True):
     """Make this state durable; answered by `Covered(number)` and, at the gateway, by `bus.Covered`."""
 
@@ -91,5 +107,16 @@ class Close(Order, frozen=True):
 
 
 SessionEffect = (
-    Deliver | Submit | Abort | OpenStages | ControlStage | CloseStages | Offload | Checkpoint | Invalidate | Close
+    Deliver
+    | Submit
+    | Abort
+    | OpenStages
+    | ControlStage
+    | CloseStages
+    | Offload
+    | Detect
+    | JudgeTurn
+    | Checkpoint
+    | Invalidate
+    | Close
 )

@@ -18,6 +18,7 @@ from duologue.protocol.duplex import (
     Item,
     SessionConfig,
 )
+from duologue.session.core.detection import Detection
 from duologue.session.core.ledger import PlaybackLedger
 from duologue.session.core.limits import SessionLimits
 from duologue.session.core.outbox import DuplexOutputBuffer
@@ -112,6 +113,8 @@ class Sound(msgspec.Struct):
     """Not committed yet (turn-based)."""
     retained: SoundBuffer = msgspec.field(default_factory=SoundBuffer)
     """Committed, waiting to be answered (turn-based)."""
+    preroll: SoundBuffer = msgspec.field(default_factory=SoundBuffer)
+    """What the speech detector did not take for speech; a turn that begins late has its beginning here."""
     flights: dict[int, Flight] = {}
     flight_bytes: int = 0
     in_window: int = 0
@@ -134,6 +137,26 @@ class Queued(msgspec.Struct):
     command: DuplexCommand | None
     cost: int = 0
     refusal: tuple[str | None, str, str, int] | None = None
+    pcm: bytes | None = None
+    """The sound of an append that waits for its verdict, at the model's rate."""
+
+
+class Part(msgspec.Struct, array_like=True, gc=False):
+    """One append in a question to the speech detector."""
+
+    frames: int
+    """How many frames it completes."""
+    held: int
+    """How many samples waited before it."""
+
+
+class Waiting(msgspec.Struct, array_like=True):
+    """What the speech detector is being asked about: the appends at the head of the queue. The rest is the
+    state of `Detection` once they are applied."""
+
+    parts: list[Part]
+    rest: bytes
+    resampler: bytes
 
 
 class Intake(msgspec.Struct):
@@ -144,6 +167,10 @@ class Intake(msgspec.Struct):
     offload: int = 0
     """The ticket that the queue waits for; 0: none."""
     tickets: int = 0
+    waiting: Waiting | None = None
+    """The ticket is a question to the speech detector, about this."""
+    ears_carry: bytes = b""
+    """While sound is converted and not applied: where the converter stood before it."""
     clock_ms: float = 0.0
     """Session input time: how much audio was accepted."""
     append_ms: float = 0.0
@@ -285,6 +312,7 @@ class DuplexEngineSession(msgspec.Struct):
     outbox: DuplexOutputBuffer = msgspec.field(default_factory=DuplexOutputBuffer)
     intake: Intake = msgspec.field(default_factory=Intake)
     sound: Sound = msgspec.field(default_factory=Sound)
+    detection: Detection = msgspec.field(default_factory=Detection)
     life: Life = msgspec.field(default_factory=Life)
     aborting: PendingAbort = msgspec.field(default_factory=PendingAbort)
     applied: Applied = Applied()

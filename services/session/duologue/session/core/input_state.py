@@ -40,6 +40,17 @@ def reset_turn(ctx: SessionContext) -> None:
     intake.speech_open = False
     intake.heard_speech = intake.heard_silence = False
     intake.hints = []
+    if ctx.rules is not None:
+        ctx.state.detection.begin(intake.clock_ms)
+        ctx.state.sound.preroll.clear()
+
+
+def take_unheard(ctx: SessionContext) -> None:
+    """A client commits by itself: what the detector did not take for speech is its turn, if it is loud."""
+    sound, intake = ctx.state.sound, ctx.state.intake
+    if not intake.heard_speech and any(segment.is_speech for segment in sound.preroll.segments):
+        sound.buffer.join(sound.preroll.take_all())
+        intake.heard_speech = True
 
 
 def clear(ctx: SessionContext) -> None:
@@ -49,6 +60,7 @@ def clear(ctx: SessionContext) -> None:
     sound.feed.clear()
     sound.buffer.clear()
     sound.retained.clear()
+    state.detection.rest = b""
     ctx.observed.input_dropped()
     ctx.ears.reset()
     reset_turn(ctx)
@@ -61,4 +73,5 @@ def input_bytes(ctx: SessionContext) -> int:
     """All sound that is held for this session, under way included."""
     sound = ctx.state.sound
     held = len(sound.feed.pcm) + len(sound.buffer.pcm) + len(sound.retained.pcm)
+    held += len(sound.preroll.pcm)
     return held + sound.flight_bytes + ctx.state.intake.queue_bytes

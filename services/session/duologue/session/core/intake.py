@@ -1,7 +1,7 @@
 """The ordered input: commands that must keep their order wait here for a conversion; the others do not. SANS-I/O.
 
 Rule 1. Append, commit, clear, item commands, `response.create` and every update form one queue. It waits only
-        while a long payload is converted elsewhere.
+        while a long payload is converted elsewhere, and while the speech detector looks at an append.
 Rule 2. Cancel, barge-in, close, acknowledgement and heartbeat never wait for it; `input.cancel` and `barge_in`
         drop from it the input that was sent before them.
 Rule 3. A command is applied once: numbers at or below what was applied are ignored.
@@ -18,6 +18,7 @@ from duologue.protocol.duplex import (
     AckPlayback,
     AppendAudio,
     AppendText,
+    AudioFormat,
     BargeIn,
     CancelInput,
     CancelResponse,
@@ -47,11 +48,12 @@ from duologue.session.core import (
     config,
     input_state,
     items,
+    listening,
     playback,
     turn_signals,
     turns,
 )
-from duologue.session.core.commands import FromClient, InputRefused, Offloaded
+from duologue.session.core.commands import Detected, FromClient, InputRefused, Offloaded
 from duologue.session.core.context import SessionContext
 from duologue.session.core.ears import Conversion, Converted, Ears
 from duologue.session.core.effects import Offload
@@ -84,6 +86,7 @@ def from_client(ctx: SessionContext, fact: FromClient) -> None:
     command = fact.command
     if queue and not isinstance(command, _PREEMPTS):
         _queue(ctx, Queued(no, command, _cost(ctx, command)))
+        _drain(ctx)  # after a fault of ours nothing is under way that would
     elif queue:
         state.ahead.append(Applied(no, command.event_id))
         _guarded(ctx, command)
@@ -145,10 +148,12 @@ def _cost(ctx: SessionContext, command: DuplexCommand) -> int:
     return 0
 
 
-def _begin(ctx: SessionContext, no: CommandNo | None, command: DuplexCommand) -> bool:
-    """Carry a command out, or send its sound to be converted and wait; true when it is done."""
+def _begin(ctx: SessionContext, no: CommandNo | None, command: DuplexCommand, queued: Queued | None = None) -> bool:
+    """Carry a command out, or send its sound to be converted or judged and wait; true when it is done."""
     try:
-        work = _conversion(ctx, command)
+        work = _conversion(ctx, command) if queued is None or queued.pcm is None else None
+        if work is None and ctx.rules is not None and isinstance(command, AppendAudio):
+            return _judge(ctx, no, command, queued)
     except RealtimeProtocolError as error:
         ctx.error(error, command.event_id)
         return True
@@ -166,11 +171,82 @@ def _begin(ctx: SessionContext, no: CommandNo | None, command: DuplexCommand) ->
     return False
 
 
+def _judge(ctx: SessionContext, no: CommandNo | None, command: AppendAudio, queued: Queued | None) -> bool:
+    """Have the speech detector look at an append, and at what came right behind it. Raises `bad_audio`."""
+    intake = ctx.state.intake
+    source = appends.source_format(ctx, command.format, command.sample_rate_hz)
+    before = intake.ears_carry or ctx.ears.export()
+    pcm = queued.pcm if queued is not None else None
+    if pcm is None:
+        pcm = _sound(ctx, command, source)
+    if not listening.completes_frame(ctx, pcm):
+        intake.ears_carry = b""
+        listening.take_unjudged(ctx, command, source, pcm)
+        return True
+    if queued is None:
+        queued = Queued(no, command, _cost(ctx, command))
+        intake.queue.append(queued)
+        intake.queue_bytes += queued.cost
+    queued.pcm, intake.ears_carry = pcm, before
+    sounds = [pcm]
+    for behind in intake.queue[1:]:
+        ahead = _converted_ahead(ctx, behind)
+        if ahead is None:
+            break
+        sounds.append(ahead)
+    intake.tickets += 1
+    intake.offload = intake.tickets
+    intake.waiting = listening.question(ctx, intake.offload, sounds)
+    return False
+
+
+def _converted_ahead(ctx: SessionContext, queued: Queued) -> bytes | None:
+    """The sound of an append that waits, if it is its turn after those before; what is wrong with it is told
+    when it is."""
+    command = queued.command
+    if queued.pcm is not None or not isinstance(command, AppendAudio):
+        return queued.pcm
+    source = appends.source_format(ctx, command.format, command.sample_rate_hz)
+    if _is_short(ctx, command, source):
+        try:
+            queued.pcm = _sound(ctx, command, source)
+        except RealtimeProtocolError:
+            return None
+    return queued.pcm
+
+
+def detected(ctx: SessionContext, fact: Detected) -> None:
+    """The speech detector has looked at the appends at the head of the queue."""
+    intake = ctx.state.intake
+    waiting = intake.waiting
+    if fact.ticket != intake.offload or waiting is None:
+        ctx.stale("verdict")
+        return
+    intake.offload, intake.waiting, intake.ears_carry = 0, None, b""
+    listening.answered(ctx, waiting, fact)
+    at = 0
+    for part in waiting.parts:
+        queued = _pop(ctx)
+        command, pcm = queued.command, queued.pcm
+        assert isinstance(command, AppendAudio) and pcm is not None, "only appends are asked about"
+        source = appends.source_format(ctx, command.format, command.sample_rate_hz)
+        listening.take(ctx, command, source, pcm, fact.probabilities[at : at + part.frames], part.held)
+        at += part.frames
+    _drain(ctx)
+    if not intake.queue:
+        _catch_up(ctx)
+
+
+def _is_short(ctx: SessionContext, command: AppendAudio, source: AudioFormat) -> bool:
+    """Its sound is converted here."""
+    return source.duration_ms(len(command.audio)) <= ctx.limits.inline_audio_ms
+
+
 def _conversion(ctx: SessionContext, command: DuplexCommand) -> Conversion | None:
     """The work of a command whose sound is too long to convert here."""
     if isinstance(command, AppendAudio):
         source = appends.source_format(ctx, command.format, command.sample_rate_hz)
-        if source.duration_ms(len(command.audio)) <= ctx.limits.inline_audio_ms:
+        if _is_short(ctx, command, source):
             return None
         appends.check(ctx, command, source)
         ctx.ears.hear(b"", source)
@@ -192,6 +268,20 @@ def offloaded(ctx: SessionContext, fact: Offloaded) -> None:
         ctx.stale("offload")
         return
     intake.offload = 0
+    head = intake.queue[0]
+    if ctx.rules is not None and isinstance(head.command, AppendAudio) and not fact.error:
+        done = msgspec.msgpack.decode(fact.result, type=Converted)
+        head.pcm, intake.ears_carry = b"".join(done.sounds), ctx.ears.export()
+        ctx.ears.take_up(done.carry)
+    else:
+        _converted(ctx, fact)
+    _drain(ctx)
+    if not intake.queue:
+        _catch_up(ctx)
+
+
+def _converted(ctx: SessionContext, fact: Offloaded) -> None:
+    """Carry out the command at the head of the queue with its converted sound."""
     queued = _pop(ctx)
     command = queued.command
     try:
@@ -206,9 +296,6 @@ def offloaded(ctx: SessionContext, fact: Offloaded) -> None:
             items.create(ctx, command, b"".join(done.sounds))
     except RealtimeProtocolError as error:
         ctx.error(error, None if command is None else command.event_id)
-    _drain(ctx)
-    if not intake.queue:
-        _catch_up(ctx)
 
 
 def _offload_refusal(error: str) -> RealtimeProtocolError:
@@ -245,7 +332,7 @@ def _drain(ctx: SessionContext) -> None:
         elif head.command is not None:
             cost, head.cost = head.cost, 0
             intake.queue_bytes -= cost
-            if _begin(ctx, head.no, head.command):
+            if _begin(ctx, head.no, head.command, head):
                 if intake.queue and intake.queue[0] is head:
                     _pop(ctx)
             else:
@@ -270,7 +357,7 @@ def drop_input(ctx: SessionContext) -> None:
     if not intake.queue:
         return
     if isinstance(intake.queue[0].command, _INPUT):
-        intake.offload = 0
+        intake.offload, intake.waiting, intake.ears_carry = 0, None, b""
     kept: list[Queued] = []
     for queued in intake.queue:
         if not isinstance(queued.command, _INPUT):
@@ -349,9 +436,13 @@ def carry_out(ctx: SessionContext, command: DuplexCommand) -> None:
 
 def _append(ctx: SessionContext, command: AppendAudio) -> None:
     source = appends.source_format(ctx, command.format, command.sample_rate_hz)
+    appends.take(ctx, command, source, _sound(ctx, command, source))
+
+
+def _sound(ctx: SessionContext, command: AppendAudio, source: AudioFormat) -> bytes:
+    """An append at the model's rate. Raises RealtimeProtocolError."""
     appends.check(ctx, command, source)
-    pcm = ctx.ears.hear(command.audio, source).tobytes() if command.audio else b""
-    appends.take(ctx, command, source, pcm)
+    return ctx.ears.hear(command.audio, source).tobytes() if command.audio else b""
 
 
 def _item_sound(ctx: SessionContext, command: CreateItem) -> bytes:

@@ -35,5 +35,9 @@ class SessionLimits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     max_history_items: int = 4096
     max_ledgers: int = 64
     max_stage_deaths: int = 2
+    detects_speech: bool = True
+    """The server has a speech detector,"""
+    judges_turns: bool = True
+    """and a model that tells whether a turn is finished."""
     max_paced_bytes: int = 8 * MIB
     """Sound that waits because it was made faster than it is heard."""

@@ -33,6 +33,7 @@ from duologue.session.core import (
     history,
     input_state,
     intake,
+    listening,
     opening,
     outputs,
     overflow,
@@ -48,6 +49,7 @@ from duologue.session.core.commands import (
     Covered,
     Delivered,
     Detached,
+    Detected,
     FromClient,
     InputRefused,
     Offloaded,
@@ -57,6 +59,7 @@ from duologue.session.core.commands import (
     StagesLost,
     StagesReady,
     Tick,
+    TurnJudged,
     UnitsAborted,
 )
 from duologue.session.core.context import SessionContext
@@ -180,6 +183,12 @@ class DuplexSessionMachine:
             case Offloaded():
                 if not state.life.closing:
                     intake.offloaded(ctx, command)
+            case Detected():
+                if not state.life.closing:
+                    intake.detected(ctx, command)
+            case TurnJudged():
+                if not state.life.closing:
+                    listening.judged(ctx, command)
             case UnitsAborted():
                 if self._bound(command.fence, "aborted"):
                     stages.aborted(ctx, command)

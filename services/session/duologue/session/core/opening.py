@@ -12,6 +12,7 @@ from duologue.protocol.duplex import SessionLimits as GrantedLimits
 from duologue.session.core import config as session_config
 from duologue.session.core import history, stages
 from duologue.session.core.context import SessionContext
+from duologue.session.core.detection import refusal
 from duologue.session.core.engine_session import DuplexEngineSession
 from duologue.session.core.limits import SessionLimits
 
@@ -61,8 +62,13 @@ def open_session(
     )
     ctx = SessionContext(state, plugin, plugin.new_state(config))
     history.seed_opening_text(ctx)
+    unserved = None if ctx.rules is None or config.turn_detection is None else refusal(limits, config.turn_detection)
+    if unserved is not None:
+        session_config.put_in_force(ctx, config.updated({"turn_detection": None}))
     stages.open_stages(ctx)
     session_config.tell(ctx)
+    if unserved is not None:
+        ctx.error(unserved)
     return ctx
 
 

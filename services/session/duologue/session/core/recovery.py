@@ -47,7 +47,7 @@ def _carry_over(old: DuplexEngineSession, new: DuplexEngineSession, mark: int) -
     flights = new.sound.flights.values()
     new.sound.flight_bytes = sum(len(flight.pcm) for flight in flights)
     new.sound.in_window = sum(flight.is_input for flight in flights)
-    for name in ("queue", "queue_bytes", "offload", "tickets", "clock_ms"):
+    for name in ("queue", "queue_bytes", "offload", "tickets", "waiting", "ears_carry", "clock_ms"):
         setattr(new.intake, name, getattr(old.intake, name))
     new.intake.queue_bytes = sum(queued.cost for queued in new.intake.queue)
     if new.response is not None and old.response is not None and old.response.id == new.response.id:

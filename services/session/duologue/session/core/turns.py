@@ -33,7 +33,12 @@ from duologue.session.core.engine_session import HistoryItem, OpenResponse, Soun
 def commit(ctx: SessionContext, command: Commit) -> None:
     """`input_audio_buffer.commit`. Raises `input_audio_buffer_empty`."""
     intake = ctx.state.intake
+    if not intake.heard_speech and ctx.rules is not None:
+        input_state.take_unheard(ctx)
     if not intake.heard_speech:
+        if ctx.state.detection.committed and not ctx.duplex:
+            intake.heard_silence = False  # the detector was faster: clients of these dialects take no error
+            return
         if not intake.heard_silence:
             raise RealtimeProtocolError("input_audio_buffer_empty", "there is no audio to commit")
         _commit_silence(ctx)
