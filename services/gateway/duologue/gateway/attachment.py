@@ -43,7 +43,7 @@ from duologue.gateway.errors import local_error
 from duologue.gateway.outbound import Outbound
 from duologue.gateway.uncovered import Uncovered
 from duologue.gateway.wire import LINGER_S, Wire
-from duologue.protocol.duplex import AppendAudio, Dialect, DuplexCommand, encode_command
+from duologue.protocol.duplex import Dialect, DuplexCommand, encode_command
 from duologue.store.ports import Head
 
 TRIM_EVERY_S: Final = 5.0
@@ -151,9 +151,7 @@ class Attachment:
         bare, media = command.detach()
         body = encode_command(bare)
         no = CommandNo(self.generation, self._n + 1)
-        # Sound may wait for company for a few milliseconds; everything else leaves in this turn.
-        send = self.link.send_lazily if type(command) is AppendAudio else self.link.send
-        if not send(ClientInput(self.session_id, no, body), media):
+        if not self.link.send(ClientInput(self.session_id, no, body), media):
             return False
         self._n += 1
         self.uncovered.keep(no, body, media)

@@ -232,6 +232,7 @@ class ClientSocket:
         """What `_on_frame` could not finish, and the end of the socket."""
         attachment, wire = self.attachment, self.wire
         assert attachment is not None
+        wire.gathering = self.gateway.gathering
         while attachment.ended is None and self.connection.state is not State.closing:
             wire.sink = self._on_frame
             message = await self._receive()

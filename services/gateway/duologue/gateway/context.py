@@ -13,6 +13,7 @@ from duologue.delivery.pump import Pumps
 from duologue.gateway.admission import Admission, Place
 from duologue.gateway.attachments import Attachments
 from duologue.gateway.chores import Chores
+from duologue.gateway.gathering import Gathering
 from duologue.gateway.handshake import Offer
 from duologue.gateway.links import ShardLinks
 from duologue.gateway.router import Router
@@ -48,6 +49,7 @@ class Gateway:
     limits: SessionLimits = SessionLimits()
     """What the shards grant, as far as a provisional session states it."""
     tally: Tally = field(default_factory=Tally)
+    gathering: Gathering = field(default_factory=Gathering)
     draining: bool = False
     sockets: set[ClientSocket] = field(default_factory=set)
     emptied: asyncio.Event = field(default_factory=asyncio.Event)

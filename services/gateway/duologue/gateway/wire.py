@@ -5,7 +5,9 @@ Rule 2. After acceptance every refusal is an `error` event, then a close frame, 
         read both: what it still sends is read and thrown away, so that the kernel sends no reset.
 Rule 3. A text frame goes to `sink` at once, without a task switch, as long as nothing waits before it; what the
         sink cannot finish is queued, and nothing more is read until it is worked off.
-Rule 4. Liveness is judged by any byte from the peer, not by pongs alone; a socket that we ourselves do not
+Rule 4. What is large enough to be media is kept for a few milliseconds (`gathering`), at most `KEPT_BYTES`
+        of it; what is small is taken in at once, behind what was kept.
+Rule 5. Liveness is judged by any byte from the peer, not by pongs alone; a socket that we ourselves do not
         read (backpressure) is not judged.
 """
 
@@ -22,9 +24,13 @@ from websockets.protocol import OPEN
 from websockets.speedups import apply_mask
 
 from duologue.gateway.errors import local_error
+from duologue.gateway.gathering import Gathering
 
 ROOM_BYTES: Final = 64 * 1024
 """While less than this is buffered towards the client, the next batch of events may be taken."""
+MEDIA_BYTES: Final = 1000
+"""What arrives in pieces smaller than this is control: 10 ms of G.711 is less, and does not wait either."""
+KEPT_BYTES: Final = 256 * 1024
 LINGER_S: Final = 5.0
 """How long a client may take to answer a close frame before its TCP connection is dropped."""
 
@@ -47,6 +53,8 @@ class Wire(Protocol):
     """Called when the buffer towards the client has drained under its limit, and when the socket is gone."""
     sink: Callable[[str], object | None] | None
     """Takes text frames; answers what is left to do of one, if anything. None: all frames are queued."""
+    gathering: Gathering | None
+    """Where media may wait for that of other sockets. None: everything is taken in at once."""
 
     def write(self, *payloads: bytes) -> None:
         """Queue these text frames; without effect once the socket is closing."""
@@ -91,9 +99,11 @@ class RealtimeSocket(WebSocketsSansIOProtocol):
 
     on_room: Callable[[], None] | None = None
     sink: Callable[[str], object | None] | None = None
+    gathering: Gathering | None = None
     _heard = False
     _lingering = False
     _full = False
+    _kept_bytes = 0
 
     # -- towards the client ---------------------------------------------------------------------------
 
@@ -153,6 +163,7 @@ class RealtimeSocket(WebSocketsSansIOProtocol):
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
+        self._kept: list[bytes] = []
         if self.response.status_code == 101:
             self.transport.set_write_buffer_limits(high=ROOM_BYTES, low=ROOM_BYTES // 2)
             extensions = self.scope.get("extensions")
@@ -166,6 +177,27 @@ class RealtimeSocket(WebSocketsSansIOProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard = True
+        gathering = self.gathering
+        if gathering is None:
+            return self._take_in(data)
+        if len(data) < MEDIA_BYTES or self._kept_bytes > KEPT_BYTES:
+            self.work_off()
+            return self._take_in(data)
+        self._kept.append(data)
+        self._kept_bytes += len(data)
+        return gathering.add(self)
+
+    def work_off(self) -> None:
+        """Take in what was kept."""
+        if self._kept_bytes:
+            kept, self._kept, self._kept_bytes = self._kept, [], 0
+            for data in kept:
+                self._take_in(data)
+
+    def give_up(self) -> None:
+        self.transport.abort()
+
+    def _take_in(self, data: bytes) -> None:
         if self._lingering:
             return
         if self.sink is not None and (payload := self._lone_frame(data)) is not None:
@@ -245,6 +277,7 @@ class RealtimeSocket(WebSocketsSansIOProtocol):
             self.on_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.work_off()
         super().connection_lost(exc)
         self._full = False
         if self.on_room is not None:

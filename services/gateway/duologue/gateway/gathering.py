@@ -1,0 +1,62 @@
+"""Sound that clients send is taken in by all sockets at the same time, a few milliseconds late at most.
+
+A process that is woken for one frame pays several times what the frame costs, and so does every process behind
+it. Frames of all sockets that arrive within `gather_s` are worked off in one turn of the loop: they leave as one
+message to each shard, and stay one batch through the stages and back.
+
+Rule 1. A frame that comes after a quiet `gather_s` is not kept: few sessions do not wait for each other.
+Rule 2. Only media waits (see `wire`): whatever else a client says is heard at once, after what it sent before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, Protocol
+
+_log = logging.getLogger("duologue.gateway")
+
+GATHER_S: Final = 0.02
+
+
+class Keeper(Protocol):
+    """A socket that has kept something."""
+
+    def work_off(self) -> None:
+        """Take in what was kept, in order."""
+
+    def give_up(self) -> None:
+        """`work_off` has failed: a fault of ours."""
+
+
+class Gathering:
+    """Of one process."""
+
+    def __init__(self, gather_s: float = GATHER_S) -> None:
+        self._gather_s = gather_s
+        self._keepers: dict[Keeper, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._gathered_at = float("-inf")
+
+    def add(self, keeper: Keeper) -> None:
+        """It has kept something: have it worked off soon, or now."""
+        self._keepers[keeper] = None
+        if self._timer is not None:
+            return
+        loop = asyncio.get_running_loop()
+        due = self._gathered_at + self._gather_s
+        if due <= loop.time():
+            self._work_off()
+        else:
+            self._timer = loop.call_at(due, self._work_off)
+
+    def _work_off(self) -> None:
+        self._timer = None
+        self._gathered_at = asyncio.get_running_loop().time()
+        keepers, self._keepers = self._keepers, {}
+        for keeper in keepers:
+            try:
+                keeper.work_off()
+            except Exception:
+                _log.exception("a socket is dropped: a fault of this gateway")
+                keeper.give_up()

@@ -1,0 +1,87 @@
+"""Sound of several sockets is taken in together; nothing that a client says changes places."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from duologue.gateway.gathering import Gathering
+from duologue.gateway.wire import KEPT_BYTES, MEDIA_BYTES, RealtimeSocket
+
+pytestmark = pytest.mark.unit
+
+MEDIA = b"m" * MEDIA_BYTES
+
+
+class Socket(RealtimeSocket):
+    """Without a connection: what is taken in is written down."""
+
+    def __init__(self, gathering: Gathering | None, log: list[tuple[str, bytes]], name: str) -> None:
+        self.gathering = gathering
+        self._kept = []
+        self._log, self._name = log, name
+        self.aborted = 0
+        self.transport: Any = SimpleNamespace(abort=self._abort)
+
+    def _abort(self) -> None:
+        self.aborted += 1
+
+    def _take_in(self, data: bytes) -> None:
+        if data == b"fault":
+            raise RuntimeError("planned")
+        self._log.append((self._name, data))
+
+
+async def busy() -> Gathering:
+    """One that has gathered just now, and will not by itself within this test."""
+    gathering = Gathering(3600.0)
+    Socket(gathering, [], "first").data_received(MEDIA)
+    return gathering
+
+
+async def test_the_first_after_a_quiet_time_does_not_wait() -> None:
+    log: list[tuple[str, bytes]] = []
+    Socket(Gathering(3600.0), log, "a").data_received(MEDIA)
+    assert log == [("a", MEDIA)]
+
+
+async def test_control_is_heard_at_once_and_behind_what_was_sent_before_it() -> None:
+    log: list[tuple[str, bytes]] = []
+    gathering = await busy()
+    a, b = Socket(gathering, log, "a"), Socket(gathering, log, "b")
+    a.data_received(MEDIA + b"1")
+    b.data_received(MEDIA + b"2")
+    assert log == []
+    a.data_received(b"cancel")
+    assert log == [("a", MEDIA + b"1"), ("a", b"cancel")]
+
+
+async def test_a_socket_keeps_no_more_than_its_bound() -> None:
+    log: list[tuple[str, bytes]] = []
+    socket = Socket(await busy(), log, "a")
+    for _ in range(3):
+        socket.data_received(b"x" * (KEPT_BYTES // 2 + 1))
+    assert len(log) == 3
+    socket.data_received(MEDIA)
+    assert len(log) == 3
+
+
+async def test_all_are_worked_off_together_and_a_fault_of_one_drops_only_that_one() -> None:
+    log: list[tuple[str, bytes]] = []
+    gathering = Gathering(0.001)
+    a, b, c = (Socket(gathering, log, name) for name in "abc")
+    Socket(gathering, [], "first").data_received(MEDIA)
+    a.data_received(MEDIA)
+    b.data_received(MEDIA)
+    b._kept[:] = [b"fault"]
+    c.data_received(MEDIA)
+    told = asyncio.Event()
+    last = Socket(gathering, log, "last")
+    last.work_off = told.set  # type: ignore[method-assign]
+    gathering.add(last)
+    await asyncio.wait_for(told.wait(), 10)
+    assert [name for name, _ in log] == ["a", "c"]
+    assert (a.aborted, b.aborted, c.aborted) == (0, 1, 0)
