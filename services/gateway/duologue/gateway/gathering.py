@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 _log = logging.getLogger("duologue.gateway")
 
-GATHER_S: Final = 0.02
+GATHER_S: Final = 0.025
 
 
 class Keeper(Protocol):
