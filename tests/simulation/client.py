@@ -7,56 +7,22 @@ It does what a good client does and no more: it counts what it got, resumes from
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
-from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from simulation.commands import CUTS, Commands
 from simulation.network import Socket
-from simulation.record import UNIT_MS, Record
+from simulation.record import Record
+from simulation.script import act, session_of
 
 if TYPE_CHECKING:
     from simulation.network import Event
+    from simulation.nodes import GatewayNode
     from simulation.world import World
 
 QUERY = "duplex=1&autostart=0"
-INPUT_RATE_HZ = 16_000
-_BYTES_PER_MS = INPUT_RATE_HZ * 2 // 1000
-SPEECH = base64.b64encode(bytes([0x00, 0x20, 0x00, 0xE0]) * (INPUT_RATE_HZ // 2)).decode()
-"""A second of something loud; a prefix of it (in threes of bytes) is an append."""
 ATTEMPT_S = 6.0
 GIVE_UP_S = 40.0
-INLINE_MS = 200
-"""Longer appends are converted elsewhere, and what comes behind them waits."""
-MAY_WAIT = 16
-"""How much may wait behind one."""
-COUNTED = {
-    "session.heartbeat": "session.heartbeat",
-    "playback.ack": "playback.ack",
-    "input_audio_buffer.clear": "clear",
-    "input.cancel": "clear",
-    "barge_in": "clear",
-    "input_audio_buffer.commit": "input_audio_buffer.commit",
-    "turn.signal": "turn.signal",
-    "conversation.item.retrieve": "conversation.item.retrieve",
-    "session.update": "session.update",
-}
-"""Commands that are answered by exactly one event (or by an error that names them), and under which name."""
-
-
-CUTS = ("response.cancel", "input.cancel", "barge_in", "output_audio_buffer.clear")
-
-
-@dataclass(slots=True)
-class Sent:
-    """One command, for when it has to be sent again."""
-
-    event_id: str
-    kind: str
-    text: str
-    audio_ms: int = 0
-    item_id: str = ""
 
 
 class Client:
@@ -78,8 +44,9 @@ class Client:
         self.talk_on = 0
         """So many times more it has the model speak, whatever else it might do."""
         self.resumed: Event | None = None
-        self._sent: list[Sent] = []
+        self._commands: Commands
         self._at = 0
+        """How many of them have gone out on this connection."""
         self._resuming = False
         self._unsure = False
         """An attempt to resume may have been carried out without our knowledge."""
@@ -91,14 +58,14 @@ class Client:
     # -- life ------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        from simulation.script import act
-
         budget = self.world.commands_each
         while self.commands < budget or not self.world.faults.over:
             await self._begin()
             while (self.commands < budget or not self.world.faults.over) and not self.over.is_set():
                 await act(self)
-            if not self.over.is_set():
+            if self.record.inherited:
+                await self.leave()
+            elif not self.over.is_set():
                 await self._finish()
 
     async def _begin(self) -> None:
@@ -106,7 +73,8 @@ class Client:
         self.lives += 1
         self.attached, self.over = asyncio.Event(), asyncio.Event()
         self.token, self.resumed = "", None
-        self._sent, self._closing, self._unsure, self._resuming = [], False, False, False
+        self._commands = Commands(f"c{self.number}.{self.lives}", self.record)
+        self._closing = self._unsure = self._resuming = False
         self._trying_since = self.world.now
         self._connect()
         await self._either(self.attached, self.over)
@@ -124,105 +92,68 @@ class Client:
 
     async def _finish(self) -> None:
         """Come to rest, hold every command against its answer, and close."""
+        world, record = self.world, self.record
         await self.settle()
-        if self.over.is_set():
-            return
-        self.takeover()  # its answer states what is covered
+        await world.until(lambda: not world.depot.troubled and not world.witness.unconfirmed(record.session_id))
+        # The answer to a takeover states what is covered.
+        await world.until(lambda: self.over.is_set() or record.inherited or self.takeover())
         await self.settle()
+        if record.inherited:
+            return await self.leave()
         if self.over.is_set():
-            return
-        self._check_answers()
-        self.world.check_at_rest(self)
+            return None
+        assert self.resumed is not None
+        self._commands.check(self.resumed["input_audio_end_ms"])
+        world.check_at_rest(self)
         self._closing = True
         self.send("session.close", reason="done")
         await self.over.wait()
+        return None
+
+    async def leave(self) -> None:
+        """Its session is another owner's: wait until the old one has noticed."""
+        deadline = self.world.now + GIVE_UP_S
+        while not self.over.is_set():
+            self.send("session.heartbeat")
+            await asyncio.sleep(0.2)
+            if self.world.now > deadline:
+                self.record.fail("the old owner does not notice that it was replaced")
+                return
 
     async def settle(self) -> None:
         """Wait until everything that was sent is answered and nothing is being said."""
         deadline = self.world.now + GIVE_UP_S
         self.send("input_audio_buffer.clear")
         self.send("session.heartbeat")
-        while not self.over.is_set():
+        while not self.over.is_set() and not self.record.inherited:
             await asyncio.sleep(0.1)
-            if self.attached.is_set() and self.record.open is None and not self._unanswered():
+            if self.attached.is_set() and self.record.open is None and not self._commands.unanswered():
                 await asyncio.sleep(0.3)
                 if self.attached.is_set() and self.record.open is None:
                     return
             if self.world.now > deadline:
-                self.record.fail(f"does not come to rest; open {self.record.open}, unanswered {self._unanswered()}")
+                self.record.fail(
+                    f"does not come to rest; open {self.record.open}, unanswered {self._commands.unanswered()}"
+                )
                 return
-
-    def _expected(self) -> dict[str, int]:
-        """How many answers of each kind are due, less those that were refused by name."""
-        due: dict[str, int] = {"session.update": 1}
-        for sent in self._sent:
-            name = COUNTED.get(sent.kind)
-            if name is not None and sent.event_id not in self.record.errors:
-                due[name] = due.get(name, 0) + 1
-        return due
-
-    def _droppable(self) -> list[Sent]:
-        """Input that a cancel may have found waiting behind a long append, and dropped unread."""
-        dropped: dict[str, Sent] = {}
-        waiting: list[Sent] = []
-        for sent in self._sent:
-            if sent.kind in ("input.cancel", "barge_in"):
-                dropped.update((one.event_id, one) for one in waiting)
-                waiting = []
-            elif sent.audio_ms > INLINE_MS:
-                waiting = [sent]
-            elif waiting and sent.kind.startswith("input_audio_buffer"):
-                waiting = [*waiting, sent][-MAY_WAIT:]
-        return list(dropped.values())
-
-    def _unanswered(self) -> dict[str, tuple[int, int]]:
-        answers = self.record.answers
-        dropped = Counter(COUNTED.get(sent.kind, "") for sent in self._droppable())
-        due = self._expected()
-        return {name: (answers[name], n) for name, n in due.items() if answers[name] < n - dropped[name]}
-
-    def _check_answers(self) -> None:
-        record = self.record
-        for name, due in self._expected().items():
-            if record.answers[name] > due or name in self._unanswered():
-                record.fail(f"{record.answers[name]} answers to {due} times {name}")
-        for sent in self._sent:
-            if sent.item_id and sent.event_id not in record.errors and not record.items[sent.item_id]:
-                record.fail(f"{sent.event_id}: item {sent.item_id} was never created")
-            code = record.errors.get(sent.event_id, "")
-            if code == "item_create_duplicate_item_id":
-                record.fail(f"{sent.event_id} was applied twice")
-        heard = sum(sent.audio_ms for sent in self._sent if sent.event_id not in record.errors)
-        assert self.resumed is not None
-        told = self.resumed["input_audio_end_ms"]
-        dropped = sum(sent.audio_ms for sent in self._droppable())
-        if not heard - dropped <= told <= heard:
-            record.fail(f"{told} ms of input were taken, {heard} ms were sent, {dropped} may have been dropped")
 
     # -- what it sends ---------------------------------------------------------------------------------
 
-    def send(self, kind: str, *, audio_ms: int = 0, **fields: Any) -> str:
-        """One command; while nothing is attached it is kept for later. Returns its event_id."""
+    def send(self, kind: str, *, audio_ms: int = 0, **fields: Any) -> None:
+        """One command; while nothing is attached it is kept for later."""
         self.commands += 1
         if kind in CUTS:
             self.record.cut_asked_at = self.world.now
-        event_id = f"c{self.number}.{self.lives}.{len(self._sent)}"
-        frame: dict[str, Any] = {"type": kind, "event_id": event_id, **fields}
-        if audio_ms:
-            frame["audio"] = audio_of(audio_ms)
-        item = fields.get("item")
-        item_id = item["id"] if kind == "conversation.item.create" and item else ""
-        sent = Sent(event_id, kind, json.dumps(frame), audio_ms, item_id)
-        self._sent.append(sent)
+        self._commands.add(kind, audio_ms, fields)
         self._push()
-        return event_id
 
     def _push(self) -> None:
         """Everything that has not gone out on this connection."""
         if not self.attached.is_set() or self.socket is None:
             return
-        while self._at < len(self._sent):
-            sent = self._sent[self._at]
+        sent_ever = self._commands.sent
+        while self._at < len(sent_ever):
+            sent = sent_ever[self._at]
             self._at += 1
             self.world.note(f"c{self.number} > {sent.event_id} {sent.kind} {sent.audio_ms or ''}")
             self.socket.send_text(sent.text)
@@ -240,11 +171,13 @@ class Client:
         gateway = self.world.choose_gateway(self.random, self.socket.gateway if self.socket else None)
         if gateway is None:
             return self._again(0.3)
+        return self._connect_to(gateway)
+
+    def _connect_to(self, gateway: GatewayNode) -> None:
         self._leave()
         self.socket = Socket(self.world, gateway, self, self.record, QUERY)
         gateway.accept(self.socket)
         self._timer = self.world.loop.call_later(ATTEMPT_S, self._attempt_failed, self.socket)
-        return None
 
     def _attempt_failed(self, socket: Socket) -> None:
         if socket is self.socket and not self.attached.is_set():
@@ -257,9 +190,7 @@ class Client:
         self.attached.clear()
         self._stop_timer()
         if self._retry_soon is None and not self.over.is_set():
-            self._retry_soon = self.world.loop.call_later(
-                delay_s * self.random.uniform(0.7, 1.3), self._connect
-            )
+            self._retry_soon = self.world.loop.call_later(delay_s * self.random.uniform(0.7, 1.3), self._connect)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -282,14 +213,23 @@ class Client:
             self._trying_since = self.world.now
         self._again(0.2)
 
-    def takeover(self) -> None:
-        """Come a second time while the first connection is there."""
+    def drop_attempt(self, noticed_after_s: float) -> None:
+        """The network takes the connection away while it is being resumed."""
+        if not self.attached.is_set() and self._retry_soon is None:
+            self.drop(noticed_after_s)
+
+    def takeover(self) -> bool:
+        """Come a second time while the first connection is there. False: not now."""
         if not self.attached.is_set() or self.over.is_set():
-            return
+            return False
+        gateway = self.world.choose_gateway(self.random, self.socket.gateway if self.socket else None)
+        if gateway is None:
+            return False
         self.world.count["takeover"] += 1
         self.attached.clear()
         self._trying_since = self.world.now
-        self._connect()
+        self._connect_to(gateway)
+        return True
 
     def _end(self, why: str) -> None:
         """This session is over."""
@@ -307,13 +247,11 @@ class Client:
         if socket is not self.socket:
             return
         if not self.record.session_id:
-            from simulation.script import session_of
-
-            body = {"type": "session.update", "event_id": f"open{self.number}", "session": session_of(self)}
-            socket.send_text(json.dumps(body))
+            opening = {"type": "session.update", "event_id": f"open{self.number}", "session": session_of(self)}
+            socket.send_text(json.dumps(opening))
             return
         self._resuming = True
-        body = {
+        body: dict[str, Any] = {
             "type": "session.resume",
             "session_id": self.record.session_id,
             "resume_token": self.token,
@@ -328,7 +266,11 @@ class Client:
 
     def on_frame(self, socket: Socket, event: Event, size: int) -> None:
         if socket is not self.socket or self.over.is_set():
-            return
+            return None
+        if self.world.witness.of(self.record.session_id).holed:
+            self.world.abandoned += 1
+            self.drop(0.0)
+            return self._end("lost in an outage")
         kind = event["type"]
         if "server_event_seq" in event:
             if not self.attached.is_set():
@@ -351,6 +293,8 @@ class Client:
         if socket is not self.socket or self.over.is_set():
             return
         self.world.note(f"c{self.number}: closed {code} {reason}")
+        if self.record.inherited:
+            return self._end("inherited")
         if self.record.terminal:
             self._check_end(code)
             return self._end(f"{self.record.terminal} {code}")
@@ -370,7 +314,7 @@ class Client:
         elif terminal == "output_backpressure":
             due = 1013
             if not self.world.was_slow(self):
-                record.fail("output_backpressure to a client that reads")
+                record.fail("output_backpressure to a client that reads, in a system without trouble")
         elif terminal in record.may_end.split():
             return
         else:
@@ -392,23 +336,25 @@ class Client:
         self._resuming = self._unsure = False
         self._stop_timer()
         covered = event["last_client_event_id"]
-        self._at = 0
-        if covered is not None:
-            found = [i for i, sent in enumerate(self._sent) if sent.event_id == covered]
-            if found:
-                self._at = found[0] + 1
-            elif not covered.startswith("open"):
-                self.record.fail(f"{covered} is said to be covered and was never sent")
+        at = 0 if covered is None or covered.startswith("open") else self._commands.after(covered)
+        if at is None:
+            self.record.fail(f"{covered} is said to be covered and was never sent")
+        self._at = at or 0
         self.attached.set()
         self._push()
 
     def _refused(self, error: Event) -> None:
         """An error without a number: of the socket alone."""
         code = error["code"]
+        if self.record.inherited:
+            return self._end("inherited")
         if code in ("runtime_resume_failed", "shard_lost", "store_unavailable", "resource_exhausted", "timeout"):
             return
         if code in ("invalid_resume_token", "session_resume_conflict") and self._unsure:
             return
+        if code == "session_resume_conflict" and self.world.gap_allowed(self.record):
+            self.world.abandoned += 1  # it has what the journal has not: see `Faults`
+            return self._end("conflict")
         if code == "session_resume_expired" and (self._closing or self.record.may_end or self.world.was_slow(self)):
             return self._end(code)
         self.record.fail(f"refused: {code} {error['message']}")
@@ -417,7 +363,7 @@ class Client:
     def _resync(self, event: Event) -> None:
         if not self.world.gap_allowed(self.record):
             self.record.fail(f"a gap: {event['head_seq']} is the head, {self.record.seq} was received")
-        self.record.may_end += " gap"
+        self.world.abandoned += 1
         self._end("gap")
 
     def __repr__(self) -> str:
@@ -429,13 +375,3 @@ def _gist(event: Event) -> str:
     if isinstance(error, dict):
         return f"{error['code']}: {error['message']}"
     return str(event.get("last_client_event_id", ""))
-
-
-def audio_of(ms: int) -> str:
-    """Base64 of so much speech: pcm16 at 16 kHz."""
-    assert ms * _BYTES_PER_MS % 3 == 0 or ms % 3, ms
-    size = ms * _BYTES_PER_MS
-    return base64.b64encode((bytes([0x00, 0x20, 0x00, 0xE0]) * (size // 4 + 1))[:size]).decode()
-
-
-assert UNIT_MS == 80

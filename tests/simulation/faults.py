@@ -28,6 +28,8 @@ class Faults:
         self._kinds: dict[str, tuple[int, Callable[[], bool]]] = {
             "drop": (5, self._drop),
             "takeover": (4, self._takeover),
+            "resume cut": (3, self._cut_resume),
+            "owner replaced": (2, self._replace_owner),
             "gateway killed": (2, self._kill_gateway),
             "slow reader": (6, self._slow_reader),
             "store stalls": (3, self._stall),
@@ -62,6 +64,7 @@ class Faults:
         world.note(f"FAULT: {name}")
         world.count[f"fault: {name}"] += 1
         world.faults_struck += 1
+        world.last_fault = world.now
         world.loop.call_later(self._random.uniform(*EVERY_S), self._next)
 
     def _waits(self) -> bool:
@@ -86,9 +89,24 @@ class Faults:
 
     def _takeover(self) -> bool:
         client = self._client()
-        if client is None:
+        return client is not None and client.takeover()
+
+    def _cut_resume(self) -> bool:
+        """A resume is cut at some point of its way; the token may have been rotated or not."""
+        client = self._client()
+        if client is None or not client.takeover():
             return False
-        client.takeover()
+        delay_s = self._random.uniform(0.001, 0.03)
+        self._world.loop.call_later(delay_s, client.drop_attempt, self._random.choice((0.0, 0.1, 1.0)))
+        return True
+
+    def _replace_owner(self) -> bool:
+        """An heir takes a session over. There are no heirs yet: the world takes it, and nothing may change it any
+        more; the old owner has to notice, and let go of everything but the store's keys."""
+        client = self._client()
+        if client is None or client.record.open is None:
+            return False
+        self._world.inherit(client)
         return True
 
     def _kill_gateway(self) -> bool:

@@ -38,6 +38,7 @@ from duologue.stages.step import Done, Work, perform
 from duologue.stages.step_loop import Steps
 from duologue.stages.worker import StageWorker
 from duologue.store.memory import run_now
+from duologue.store.ports import StoreUnavailable
 
 if TYPE_CHECKING:
     from simulation.network import Socket
@@ -86,6 +87,14 @@ class Node:
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         with self.here():
             return self.world.loop.create_task(work)
+
+    async def start(self) -> bool:
+        """False: it cannot start now, and is gone."""
+        raise AssertionError("a kind of process starts in its own way")
+
+    async def stop(self) -> None:
+        """End in good order."""
+        raise AssertionError("a kind of process ends in its own way")
 
     def _endpoint(self, handler: LinkHandler, bind: str = "") -> MemoryEndpoint:
         peer = Peer(self.name, self.kind, self.incarnation)
@@ -149,9 +158,15 @@ class GatewayNode(Node):
         )
         self._life: AbstractAsyncContextManager[None] | None = None
 
-    async def start(self) -> None:
+    async def start(self) -> bool:
+        """False: the store does not answer; a supervisor tries again."""
         self._life = self.service.running()
-        await self._life.__aenter__()
+        try:
+            await self._life.__aenter__()
+        except StoreUnavailable:
+            self.alive = False
+            return False
+        return True
 
     async def stop(self) -> None:
         assert self._life is not None
@@ -225,10 +240,11 @@ class ShardNode(Node):
         self._asked_to_stop = asyncio.Event()
         self._work: asyncio.Task[Any] | None = None
 
-    async def start(self) -> None:
+    async def start(self) -> bool:
         with self.here():
             await self.shard.start()
         self._work = self.spawn(self.shard.run(self._asked()))
+        return True
 
     async def _asked(self) -> None:
         await self._asked_to_stop.wait()
@@ -297,12 +313,13 @@ class WorkerNode(Node):
             lambda: describe(self.worker, group, name, self.incarnation, self.endpoint.address),
         )
 
-    async def start(self) -> None:
+    async def start(self) -> bool:
         await self.endpoint.start()
         await self._registration.join()
         with self.here():
             self.worker.start()
         self.spawn(self._registration.run())
+        return True
 
     async def stop(self) -> None:
         self.worker.accepting = False

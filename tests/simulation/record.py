@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-
 from simulation.witness import AUDIO
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class Tone:
         if wave.size != SAMPLES:
             return None
         phase = np.arctan2(wave @ self._cosine, wave @ self._sine) / (2 * np.pi)
-        place = round(phase * CYCLE) % CYCLE
+        place = round(float(phase) * CYCLE) % CYCLE
         turn = 2 * np.pi * place / CYCLE
         due = LEVEL * (np.cos(turn) * self._sine + np.sin(turn) * self._cosine)
         return place if float(np.abs(wave - due).max()) < 2.0 else None
@@ -72,6 +71,7 @@ class Heard:
         self.texts = 0
         self.audios = 0
         self.place = -1
+        self.acked = False
         self.acked_ms = 0.0
         self.done = ""
 
@@ -98,10 +98,14 @@ class Record:
         self.terminal = ""
         self.cut_asked_at = -1e9
         """When the client last asked for silence: what is finished and still under way may lose its sound."""
+        self.inherited = False
+        """Another owner has taken it over (see `Faults`)."""
         self.may_end: str = ""
         """Why this session may end without having been asked to."""
 
     def fail(self, what: str) -> None:
+        if self._world.witness.of(self.session_id).holed:
+            return  # the client is about to notice, and to leave
         self._world.fail(f"session {self.name} ({self.session_id}): {what}")
 
     # -- events ----------------------------------------------------------------------------------------
@@ -238,6 +242,16 @@ class Record:
                 self.fail(f"a cancelled response keeps {words} words, {heard.acked_ms} ms were acknowledged")
             if words > heard.texts and not overflowed:
                 self.fail(f"an item holds {words} words, {heard.texts} were said")
+
+    def check_history(self, response_id: str, text: str) -> None:
+        """What the model would be told that was heard: never more than was acknowledged or, without that, sent."""
+        heard = self.responses.get(response_id)
+        words = len(text.split())
+        most = 0
+        if heard is not None:
+            most = -int(-heard.acked_ms // UNIT_MS) if heard.acked else heard.audios
+        if words > most:
+            self.fail(f"history holds {words} words of {response_id}, {most} were heard")
 
     @property
     def latest(self) -> str | None:

@@ -28,7 +28,16 @@ _ACTS = {
     "update": 2,
     "commit": 3,
 }
-_TURN_ACTS = {"append": 30, "commit": 14, "long append": 3, "heartbeat": 6, "item": 8, "ack": 9, "cancel": 6, "event ack": 4}
+_TURN_ACTS = {
+    "append": 30,
+    "commit": 14,
+    "long append": 3,
+    "heartbeat": 6,
+    "item": 8,
+    "ack": 9,
+    "cancel": 6,
+    "event ack": 4,
+}
 
 
 def session_of(client: Client) -> dict[str, Any]:
@@ -89,6 +98,7 @@ def _do(client: Client, what: str) -> None:
     elif what == "ack" and latest is not None:
         heard = record.responses[latest]
         played = round(draw.random() * heard.audios * UNIT_MS)
+        heard.acked = True
         heard.acked_ms = max(heard.acked_ms, played)
         client.send("playback.ack", response_id=latest, played_ms=played)
     elif what == "cancel":

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from duologue.fence import Owner
 from duologue.store.journals import JournalLimits, ScriptedJournal, append_args, append_outcome
@@ -240,6 +240,3 @@ class Stores:
 
     async def close(self) -> None:
         """Nothing to give back."""
-
-
-Evaluate = Callable[[str, Sequence[str], Sequence[Any]], Reply]

@@ -20,15 +20,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import Context
 from typing import Any, TypeVarTuple, Unpack
 
-
 _Ts = TypeVarTuple("_Ts")
 
 EPOCH_S = 1_800_000_000.0
 """The time of day at which a world begins."""
 
 
+MAX_TURNS = 20_000
+"""Turns of the loop at one instant: more is a loop that feeds itself."""
+
+
 class Stuck(Exception):
-    """Nothing will ever happen again, and somebody still waits."""
+    """Nothing will ever happen again and somebody still waits, or time does not pass any more."""
 
 
 class _Jump(selectors.BaseSelector):
@@ -36,6 +39,7 @@ class _Jump(selectors.BaseSelector):
 
     def __init__(self) -> None:
         self.now = 0.0
+        self._turns = 0
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         raise NotImplementedError("there are no files in virtual time")
@@ -47,9 +51,13 @@ class _Jump(selectors.BaseSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            raise Stuck
+            raise Stuck("nothing will ever happen again")
+        self._turns += 1
         if timeout > 0:
             self.now += timeout
+            self._turns = 0
+        elif self._turns > MAX_TURNS:
+            raise Stuck("time does not pass any more")
         return []
 
 
@@ -76,7 +84,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._selector.now
 
     def call_at(
-        self, when: float, callback: Callable[[Unpack[_Ts]], object], *args: Unpack[_Ts], context: Context | None = None
+        self, when: float, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         timer = _Timer(when, callback, args, self, context)
         timer.order = next(self._order)
@@ -85,12 +93,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return timer
 
     def call_later(
-        self, delay: float, callback: Callable[[Unpack[_Ts]], object], *args: Unpack[_Ts], context: Context | None = None
+        self,
+        delay: float,
+        callback: Callable[[Unpack[_Ts]], object],
+        *args: *_Ts,
+        context: Context | None = None,
     ) -> asyncio.TimerHandle:
         return self.call_at(self._selector.now + delay, callback, *args, context=context)
 
     def call_soon_threadsafe(
-        self, callback: Callable[[Unpack[_Ts]], object], *args: Unpack[_Ts], context: Context | None = None
+        self, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts, context: Context | None = None
     ) -> asyncio.Handle:
         return self.call_soon(callback, *args, context=context)
 

@@ -63,6 +63,8 @@ class Seen:
         self.unanswered: deque[float] = deque()
         """When the checkpoints that the store has not answered were asked for."""
         self.tripped_until = -1.0
+        self.holed = False
+        """What was sent while the store was away is lost: its egress ended before the store was back."""
         self.owner_over = False
         """Somebody else owns it: from here on nothing of it may change in the store."""
 
@@ -147,7 +149,10 @@ class Witness:
             return event
         seen = self.of(session_id)
         told = seen.told.setdefault(seq, event["event_id"])
-        if told != event["event_id"]:
+        if told != event["event_id"] and seq in seen.live and self._world.outage_may_cost(session_id):
+            seen.holed = True
+            self._world.count["lost in an outage"] += 1
+        elif told != event["event_id"]:
             self._world.fail(f"{session_id}: seq {seq} is {told} and {event['event_id']}")
         if seq not in seen.journaled:
             if not socket.gateway.service.gateway.breaker.open:

@@ -11,6 +11,7 @@ import functools
 import logging
 import random
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from simulation.client import Client
@@ -22,10 +23,17 @@ from simulation.weather import BusWeather
 from simulation.witness import Witness
 
 from duologue.bus.memory import MemoryHub
+from duologue.fence import Owner
 from duologue.model.catalog import find_pipeline
 from duologue.model.pipeline import PipelineSpec
+from duologue.session.core import history
 from duologue.session.core.limits import SessionLimits
+from duologue.session.core.machine import DuplexSessionMachine
 from duologue.session.pipelines import Pipelines, load_served
+from duologue.store.journals import ScriptedJournal
+from duologue.store.memory import run_now
+from duologue.store.ports import Head, Owned
+from duologue.store.sessions import ScriptedSessions
 
 if TYPE_CHECKING:
     from simulation.record import Record
@@ -37,6 +45,8 @@ END_S = 240.0
 """A world that is not over by then hangs."""
 LIMITS = SessionLimits(max_output_events=120, max_output_bytes=200_000)
 TOMB_S = 70.0
+FAULT_ECHO_S = 6.0
+"""So long after a fault a session's events may still wait for something."""
 SETTLE_S = 8.0
 """Longer than a session's last acknowledgement may take."""
 
@@ -77,9 +87,13 @@ class World:
         self.slow: set[int] = set()
         """Clients that stopped reading at some time."""
         self.faults_struck = 0
+        self.last_fault = -FAULT_ECHO_S
+        self.abandoned = 0
+        """Sessions that their clients could not come back to: they end by their grace."""
         self.purged = 0
         """Events that gateways which are gone have purged."""
         self._lives: Counter[str] = Counter()
+        self._inherited: dict[str, Owner] = {}
         self._failure: str | None = None
         self._main: asyncio.Task[None] | None = None
 
@@ -130,8 +144,8 @@ class World:
                     self.loop.run_until_complete(self._main)
                 except asyncio.CancelledError:
                     pass
-                except Stuck:
-                    self.fail("nothing will ever happen again")
+                except Stuck as stuck:
+                    self.fail(f"{stuck}; next: {[str(handle)[:120] for handle in self.loop._ready][:5]}")  # type: ignore[attr-defined]
                 self._clear_away()
         finally:
             log.removeHandler(handler)
@@ -177,7 +191,13 @@ class World:
             await node.spawn(node.start())
         for name in ("gateway-1", "gateway-2"):
             await self.new_gateway(name)
-        while not all(gateway.ready for gateway in self.gateways):
+        await self.until(lambda: all(gateway.ready for gateway in self.gateways))
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Look, and look again every twentieth of a second."""
+        while True:
+            if condition():
+                return
             await asyncio.sleep(0.05)
 
     def restart_gateway(self, name: str) -> None:
@@ -186,9 +206,11 @@ class World:
             self.loop.create_task(self.new_gateway(name))
 
     async def new_gateway(self, name: str) -> None:
-        gateway = GatewayNode(self, name)
         self.gateways = [node for node in self.gateways if node.name != name or node.alive]
-        await gateway.spawn(gateway.start())
+        gateway = GatewayNode(self, name)
+        while not await gateway.spawn(gateway.start()):
+            await asyncio.sleep(0.5)
+            gateway = GatewayNode(self, name)
         self.gateways.append(gateway)
 
     # -- for clients and faults ------------------------------------------------------------------------
@@ -202,11 +224,36 @@ class World:
         return draw.choice(alive) if alive else None
 
     def was_slow(self, client: Client) -> bool:
-        """This client did not read for a while."""
-        return client.number in self.slow
+        """This client did not read for a while, or its events waited for something else."""
+        return client.number in self.slow or self.now < self.last_fault + FAULT_ECHO_S
+
+    def outage_may_cost(self, session_id: str) -> bool:
+        """An egress that ends while the store is away takes along what it sent without it."""
+        return self.witness.unconfirmed(session_id)
 
     def gap_allowed(self, record: Record) -> bool:
         return self.witness.unconfirmed(record.session_id)
+
+    def inherit(self, client: Client) -> None:
+        """Take a session over, as an heir does it: own, then fence the journal."""
+        record = client.record
+        record.inherited = True
+        heir = f"heir-{len(self._inherited)}"
+        owned = run_now(ScriptedSessions(self.depot.server).own(record.session_id, incarnation=heir))
+        assert isinstance(owned, Owned), owned
+        head = run_now(ScriptedJournal(self.depot.server).fence(record.session_id, owned.owner))
+        assert isinstance(head, Head), head
+        self._inherited[record.session_id] = owned.owner
+        self.witness.of(record.session_id).owner_over = True
+
+    def _release_inherited(self) -> None:
+        """What was taken over is still there, untouched; then it ends too."""
+        for session_id, owner in self._inherited.items():
+            found = run_now(ScriptedSessions(self.depot.server).look_up(session_id))
+            if found is None or found.owner != owner:
+                self.fail(f"{session_id}: its old owner has taken it away from {owner}: {found}")
+            run_now(ScriptedJournal(self.depot.server).release(session_id, owner))
+            run_now(ScriptedSessions(self.depot.server).release(session_id, owner))
 
     # -- at rest ---------------------------------------------------------------------------------------
 
@@ -228,17 +275,26 @@ class World:
             record.fail(f"{runner.machine.pending_input_bytes} bytes of input are reserved at rest")
         if runner.waiting:
             record.fail(f"{runner.waiting} facts wait at rest")
+        assert isinstance(runner.machine, DuplexSessionMachine)
+        context = runner.machine._ctx
+        reserved = (context.state.outbox.size_bytes, context.state.sound.in_window)
+        if any(reserved):
+            record.fail(f"bytes of output, places in the window that are reserved at rest: {reserved}")
+        for item in history.conversation(context):
+            if item.role == "assistant":
+                record.check_history(item.id.removeprefix("item_"), item.text)
         return None
 
     async def _end(self) -> None:
         """Every session is closed: nothing of them may be left anywhere."""
-        await asyncio.sleep(SETTLE_S)
+        await asyncio.sleep(LIMITS.disconnect_grace_s + SETTLE_S if self.abandoned else SETTLE_S)
         if self.faults_struck < 3:
             self.fail(f"only {self.faults_struck} faults struck")
         self.count["commands"] += sum(client.commands for client in self.clients)
         for gateway in self.gateways:
-            if len(gateway.service.attachments) or gateway.sockets:
-                self.fail(f"{gateway.name}: {len(gateway.service.attachments)} attachments, {len(gateway.sockets)} sockets left")
+            held = (len(gateway.service.attachments), len(gateway.sockets))
+            if any(held):
+                self.fail(f"{gateway.name}: attachments, sockets left: {held}")
         for shard in self.shards:
             left = (len(shard.shard.manager), len(shard.shard.admission), len(shard.shard.hub))
             if any(left):
@@ -252,8 +308,9 @@ class World:
         self.count["invalidate purged something"] += self.purged + sum(gateway.purged for gateway in self.gateways)
         nodes: list[Node] = [*self.gateways, *self.shards, *self.workers]
         for node in nodes:
-            await node.spawn(node.stop())  # type: ignore[attr-defined]
+            await node.spawn(node.stop())
         await asyncio.sleep(0.5)
+        self._release_inherited()
         server = self.depot.server
         left_keys = server.commands.keys(server.now_us() + int((TOMB_S + 60) * 1e6))
         if left_keys:

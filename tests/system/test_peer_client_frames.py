@@ -42,7 +42,7 @@ async def test_a_conversation_with_a_cut_in_the_middle_of_the_answer(served: Two
     acked = (await peer.next("playback.acknowledged"))["event"]
     assert (acked["played_ms"], acked["committed_ms"]) == (160, 80)
 
-    peer.cut()
+    await peer.cut()
     old_token, seen = peer.token, peer.last_seq
     peer.url = peer.url.replace(served.urls[0], served.urls[1])
     await peer.resume()
@@ -61,8 +61,6 @@ async def test_a_conversation_with_a_cut_in_the_middle_of_the_answer(served: Two
     await peer.next("input_audio_buffer.committed")
     closed = await peer.close()
     assert closed["reason"] == "client_close"
-    with pytest.raises(ConnectionClosed):
-        await peer.next()
     assert peer.ws.close_code == 1000
     assert seqs(peer.delivered) == list(range(1, peer.last_seq + 1))
     assert peer.dropped == [] and peer.errors == []
@@ -81,7 +79,7 @@ async def test_cut_at_random_frames_it_has_every_number_once_and_the_newest_toke
         while (await peer.next())["type"] != "response.done":
             frames += 1
             if frames in cuts:
-                peer.cut()
+                await peer.cut()
                 await peer.resume()
         await peer.close()
         assert seqs(peer.delivered) == list(range(1, peer.last_seq + 1))
@@ -129,7 +127,6 @@ async def test_each_fatal_code_is_told_for_what_it_means_and_then_the_socket_clo
         with pytest.raises(ResumeRefused) as refused:
             await other.resume()
         assert refused.value.code == code and refused.value.fatal
-        await other.ws.wait_closed()
         assert other.ws.close_code == 1008
     await peer.send({"type": "session.resume", "session_id": session_id, "resume_token": token})
     assert (await peer.next("error"))["error"]["code"] == "unsupported_session_resume"
@@ -142,7 +139,7 @@ async def test_what_was_acknowledged_is_gone_and_the_token_is_dropped_here_but_n
     await peer.next("session.updated")
     await peer.heartbeat()
     await peer.next("session.heartbeat_ack")
-    peer.cut()
+    await peer.cut()
     token, head, peer.last_seq = peer.token, peer.last_seq, 0
     with pytest.raises(ResumeRefused) as refused:
         await peer.resume()

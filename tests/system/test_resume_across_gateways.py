@@ -41,7 +41,7 @@ class Cut:
         await wire.send(append(level(4000)))
         for number, last in enumerate(self.cuts, 1):
             await self._read_through(wire, last)
-            wire.cut()
+            await wire.cut()
             await asyncio.sleep(self.chance.choice((0.0, 0.02, 0.3)))
             wire = await self._resume(self.urls[number % 2])
         await self._read_through(wire, None)
@@ -93,10 +93,10 @@ async def test_a_resume_whose_answer_was_never_seen_can_be_tried_again(served: T
         await wire.send(append(level(4000)))
         while seqs(wire.log)[-1:] != [20]:
             await wire.read()
-        wire.cut()
+        await wire.cut()
         lost = await Wire.resume(served.urls[1], session_id, token, 20)
         await asyncio.sleep(delay_s)
-        lost.cut()
+        await lost.cut()
         await asyncio.sleep(0.25)  # the least that a client waits between two tries
         again = await Wire.resume(served.urls[0], session_id, token, 20)
         assert (await again.read())["type"] == "session.resumed", again.log

@@ -23,10 +23,13 @@ ANSWER = [{"when": "speech"}, {"speak": {"units": 3, "text": "one two three"}}, 
 async def serves(url: str) -> None:
     """A session opens, answers and closes."""
     wire = await Wire.open(url, session_object(script=ANSWER))
-    await wire.send(append(level(6000)))
-    await wire.until("response.done")
-    assert len(audio(wire.log)) == 3 * 3840
-    await wire.end()
+    try:
+        await wire.send(append(level(6000)))
+        await wire.until("response.done")
+        assert len(audio(wire.log)) == 3 * 3840
+        await wire.end()
+    finally:
+        await wire.cut()
 
 
 # -- its end ----------------------------------------------------------------------------------------------
@@ -42,6 +45,25 @@ def test_a_signal_stops_everything_cleanly(tmp_path: Path, number: signal.Signal
     assert alive(family) == []
     assert not (tmp_path / "run" / "state.json").exists() and not sockets.exists()
     assert "Traceback" not in system.log.read_text()
+
+
+async def test_an_open_session_is_told_and_does_not_keep_it_from_stopping(tmp_path: Path) -> None:
+    """It has time to go elsewhere; then its socket is closed with the code that says so."""
+    script = [{"speak": {"units": 4000, "text": "on and on"}}]
+    settings = tmp_path / "settings.toml"
+    settings.write_text("[supervisor]\nstop_s = 6\n")
+    with RunningSystem(tmp_path, "--pipelines", "loopback", "--config", str(settings)) as system:
+        wire = await Wire.open(system.url, session_object(script=script))
+        await wire.send(append(level(6000)))
+        await wire.until("response.output_audio.delta")
+        system.process.send_signal(signal.SIGTERM)
+        going = await wire.until("session.going_away")
+        assert going["time_left_ms"] <= 6000
+        with pytest.raises(ConnectionClosed):
+            await wire.until("session.closed")
+        assert wire.ws.close_code == 1012
+        assert await asyncio.to_thread(system.process.wait, PATIENCE_S) == 0
+    assert "killed" not in system.log.read_text()
 
 
 async def test_killed_it_leaves_no_process_and_the_next_start_is_clean(tmp_path: Path) -> None:

@@ -37,8 +37,12 @@ class Wire:
     async def open(cls, url: str, session: Event, **query: str) -> Self:
         """Connect and open a session, whose `session.created` is the first of the log."""
         wire = await cls.dial(url, autostart="0", **query)
-        await wire.send({"type": "session.update", "session": session})
-        await wire.until("session.created")
+        try:
+            await wire.send({"type": "session.update", "session": session})
+            await wire.until("session.created")
+        except BaseException:
+            await wire.cut()
+            raise
         return wire
 
     @classmethod
@@ -65,9 +69,10 @@ class Wire:
             assert event["type"] != "error", event
         return event
 
-    def cut(self) -> None:
+    async def cut(self) -> None:
         """Abort the TCP connection, without a close frame."""
         self.ws.transport.abort()
+        await self.ws.wait_closed()
 
     async def end(self) -> Event:
         """Close the session and wait until it is over; the terminal event."""

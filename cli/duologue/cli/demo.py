@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
+from duologue.cli.conversation_errors import told_in_one_line
 from duologue.cli.errors import UserError
 from duologue.cli.open_microphone import OpenMicrophone
 from duologue.cli.speaker import PlayedResponse, Speaker
@@ -25,12 +26,10 @@ from duologue.cli.transcript import Transcript
 from duologue.client import (
     AudioFormat,
     DuplexClient,
-    DuplexClientError,
     Event,
     SessionConfig,
     write_pcm16_wav,
 )
-from duologue.model.pipeline import PipelineError
 from duologue.models.cascade.voices import (
     BACK_CHANNELS,
     INTERRUPTION,
@@ -54,14 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     console = Console(highlight=False, soft_wrap=True)
-    try:
+    with told_in_one_line():
         if options.url:
             return asyncio.run(_demo(options.url, options.out, console))
         console.print("starting the system with the model cascade", style="dim")
         with temporary_system("cascade") as state:
             return asyncio.run(_demo(state.url, options.out, console))
-    except (DuplexClientError, PipelineError) as error:
-        raise UserError(str(error)) from None
 
 
 class Scene(msgspec.Struct):
@@ -105,7 +102,10 @@ def _client(url: str, *, auto: bool = True) -> DuplexClient:
         output_audio=AudioFormat("pcm16", OUT_RATE_HZ),
         auto_response=auto,
     )
-    return DuplexClient(url, model="cascade", config=config)
+    try:
+        return DuplexClient(url, model="cascade", config=config)
+    except ValueError as error:
+        raise UserError(f"--url: {error}") from None
 
 
 async def _demo(url: str, out: Path, console: Console) -> int:

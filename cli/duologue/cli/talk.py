@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from duologue.cli.conversation_errors import told_in_one_line
 from duologue.cli.errors import UserError
 from duologue.cli.microphone import Microphone
 from duologue.cli.open_microphone import CHUNK_MS, OpenMicrophone
@@ -20,7 +21,6 @@ from duologue.client import (
     AudioFormat,
     BadWav,
     DuplexClient,
-    DuplexClientError,
     SessionConfig,
     read_pcm16_wav,
     write_pcm16_wav,
@@ -49,13 +49,12 @@ def run(options: argparse.Namespace) -> int:
         input_audio=AudioFormat("pcm16", rate_hz),
         output_audio=AudioFormat("pcm16", OUT_RATE_HZ),
     )
-    client = DuplexClient(options.url, model=options.model, config=config, api_key=options.api_key)
     try:
+        client = DuplexClient(options.url, model=options.model, config=config, api_key=options.api_key)
+    except ValueError as error:
+        raise UserError(f"--url: {error}") from None
+    with told_in_one_line():
         speaker = asyncio.run(_converse(client, sound, rate_hz, options))
-    except DuplexClientError as error:
-        raise UserError(str(error)) from None
-    except KeyboardInterrupt:
-        return 130
     if options.out:
         write_pcm16_wav(options.out, b"".join(answer.heard for answer in speaker.responses), OUT_RATE_HZ)
     if not speaker.responses:
@@ -66,7 +65,9 @@ def run(options: argparse.Namespace) -> int:
 def _read(path: Path) -> tuple[bytes, int]:
     try:
         return read_pcm16_wav(path)
-    except (OSError, BadWav) as error:
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+    except BadWav as error:
         raise UserError(str(error)) from None
 
 

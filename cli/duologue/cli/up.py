@@ -145,8 +145,9 @@ class _System:
     async def _start(self, plan: SystemPlan) -> None:
         self._supervisor.start(plan.store)
         await self._store_answers()
-        self._supervisor.start([*plan.workers, *plan.shards])
-        self._supervisor.start(plan.gateways)
+        # Groups of their own: a shard stops while its workers still answer it.
+        for group in (plan.workers, plan.shards, plan.gateways):
+            self._supervisor.start(group)
         self._write_state()
 
     async def _store_answers(self) -> None:

@@ -173,6 +173,8 @@ class DuplexClient:
         await self._abandon()
 
     async def _abandon(self) -> None:
+        if self._created is not None:
+            self._created.cancel()  # if nobody waits for it any more, nobody is to be told how it ended
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -17,11 +17,11 @@ def read_pcm16_wav(path: str | Path) -> tuple[bytes, int]:
             width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
             data = file.readframes(file.getnframes())
     except (wave.Error, EOFError) as error:
-        raise BadWav(f"{path} is not a readable WAV file: {error}") from None
+        raise BadWav(f"{path} is not a readable WAV file: {str(error) or 'it is cut short'}") from None
     if width != 2:
         raise BadWav(f"{path} has {8 * width}-bit samples; 16-bit PCM is needed")
     if channels > 1:
-        frames = memoryview(data).cast("h")
+        frames = memoryview(data[: len(data) // (2 * channels) * 2 * channels]).cast("h")
         data = frames[::channels].tobytes()
     return data, rate
 

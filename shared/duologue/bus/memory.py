@@ -194,6 +194,8 @@ class _Direction:
         while self._under_way and self._under_way[0][0] <= now and not self._wire.ended:
             _, parts = self._under_way.popleft()
             self._wire.deliver(to, parts)
+        if self._wire.ended:
+            self._under_way.clear()  # cut: what was under way is lost
         if not self._under_way:
             self._empty()
         elif to.running:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 import uvloop
@@ -83,6 +85,7 @@ def _product(workload: Workload, options: argparse.Namespace) -> Figures:
 @contextlib.contextmanager
 def _target(options: argparse.Namespace, model: str) -> Iterator[tuple[str, SystemState | None]]:
     if options.url:
+        _answers(options.url)
         yield options.url.rstrip("/"), None
         return
     running = Home(options.home).read_state()
@@ -91,6 +94,18 @@ def _target(options: argparse.Namespace, model: str) -> Iterator[tuple[str, Syst
         return
     with temporary_system(model) as state:
         yield state.url, state
+
+
+def _answers(url: str) -> None:
+    """Raises UserError if nobody listens there: no figures come of that."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in ("ws", "wss") or not parts.hostname:
+            raise UserError(f"--url: {url!r} is not a ws:// or wss:// address")
+        port = parts.port or (443 if parts.scheme == "wss" else 80)
+        socket.create_connection((parts.hostname, port), timeout=10).close()
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot connect to {url}: {error}") from None
 
 
 def _floor(workload: Workload, options: argparse.Namespace) -> Figures:

@@ -10,7 +10,7 @@ from unit.session.core.test_plans import heard
 
 from duologue.model.outputs import ModelOutput
 from duologue.protocol.duplex import CancelResponse
-from duologue.session.core import SessionLimits
+from duologue.session.core import SessionLimits, StageFailed
 
 pytestmark = pytest.mark.unit
 
@@ -94,6 +94,18 @@ def test_what_waits_survives_a_move_to_another_process() -> None:
     world.restart()
     world.advance(5)
     assert len(pick(world.events, DELTA)) == 10 and pick(world.events, "response.done")
+
+
+def test_what_was_made_is_heard_before_the_answer_fails() -> None:
+    world = answering()
+    unit = world.waiting[0]
+    world.answer(*[spoken(f"word{n} ") for n in range(9)], last=False)
+    world.fact(StageFailed(unit.fence, 1, unit.unit, "thinker_failed", "it broke off", False))
+    assert not pick(world.events, "response.done")
+    world.advance(5)
+    assert len(pick(world.events, DELTA)) == 9
+    assert [event["response"]["status"] for event in pick(world.events, "response.done")] == ["failed"]
+    assert "thinker_failed" in pick(world.events, "error")[0]["error"]["message"]
 
 
 def test_without_a_lead_everything_is_told_as_it_is_made() -> None:

@@ -188,3 +188,15 @@ def test_an_error_of_the_model_is_told_with_its_code() -> None:
     assert error_codes(world.answer(ModelOutput(error_code="recognition_overloaded", error="late"))) == [
         "recognition_overloaded"
     ]
+
+
+def test_trouble_with_the_input_leaves_the_answer_alone() -> None:
+    world = conversing()
+    world.answer(spoken("it is noon "), last=False)
+    plan = world.waiting.pop(0)
+    world.say()
+    world.waiting.append(plan)
+    seen = world.answer(ModelOutput(error_code="recognition_overloaded"), heard("and the date"))
+    assert error_codes(seen) == ["recognition_overloaded"]
+    assert "conversation.item.input_audio_transcription.completed" in types(seen)
+    assert "response.done" not in types(seen)

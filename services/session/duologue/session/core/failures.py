@@ -7,8 +7,9 @@ Rule 2. A lost binding is replaced; a unit that was under way at two losses is n
 
 from __future__ import annotations
 
+from duologue.model.outputs import ModelOutput
 from duologue.protocol.duplex import RealtimeProtocolError
-from duologue.session.core import closing, playback, responses, stages, tools, turns
+from duologue.session.core import closing, pacing, playback, responses, stages, tools, turns
 from duologue.session.core.commands import StageFailed, StagesLost
 from duologue.session.core.context import SessionContext
 
@@ -18,22 +19,32 @@ def unit_failed(ctx: SessionContext, fact: StageFailed) -> None:
     if fact.retryable:
         lost(ctx, StagesLost(fact.fence, fact.code, fact.message))
         return
-    stages.forget(ctx, fact.unit)
+    flight = stages.forget(ctx, fact.unit)
+    message = f"{fact.code}: {fact.message}" if fact.code else fact.message
+    if flight is not None and not flight.is_input and pacing.waits(ctx):
+        # An answer broke off: what was made of it is heard first.
+        pacing.keep(ctx, ModelOutput(error_code="runtime_append_failed", error=message), b"")
+        return
     if ctx.response is None and not ctx.plans and any(unit < fact.unit for unit in ctx.state.sound.flights):
         # A failure overtakes what later stages still make of earlier units. A response that those opened now
         # would go on with this unit missing in its middle: void them all.
         stages.advance_epoch(ctx)
-    fail(ctx, "runtime_append_failed", f"{fact.code}: {fact.message}" if fact.code else fact.message)
+    fail(ctx, "runtime_append_failed", message)
 
 
 def fail(ctx: SessionContext, code: str, message: str) -> None:
     """Tell an error of the model, and end the open response as failed."""
-    ctx.error(RealtimeProtocolError(code, message or code, retryable=False))
+    tell(ctx, code, message)
     response = ctx.response
     if response is None:
         stages.pump(ctx)
         return
     end_failed(ctx, code)
+
+
+def tell(ctx: SessionContext, code: str, message: str) -> None:
+    """Tell an error of the model."""
+    ctx.error(RealtimeProtocolError(code, message or code, retryable=False))
 
 
 def end_failed(ctx: SessionContext, reason: str) -> None:

@@ -51,7 +51,11 @@ def stage_output(ctx: SessionContext, out: StageOutput) -> None:
 def apply(ctx: SessionContext, output: ModelOutput, frames: Sequence[bytes], turn_id: int) -> None:
     state = ctx.state
     if output.error_code:
-        failures.fail(ctx, output.error_code, output.error)
+        if ctx.plans and not output.end_of_turn:
+            # Of the input, which goes on beside the answer: nothing was being said that could fail.
+            failures.tell(ctx, output.error_code, output.error)
+        else:
+            failures.fail(ctx, output.error_code, output.error)
         return
     if output.speech_started_ms is not None:
         input_state.speech_started(ctx, output.speech_started_ms)
@@ -81,6 +85,9 @@ def release(ctx: SessionContext) -> None:
 
 
 def _tell(ctx: SessionContext, output: ModelOutput, pcm: bytes) -> None:
+    if output.error_code:
+        failures.fail(ctx, output.error_code, output.error)
+        return
     if output.listen:
         _listened(ctx, output)
     elif output.text or output.audio_rate_hz:

@@ -31,6 +31,11 @@ def keep(ctx: SessionContext, output: ModelOutput, pcm: bytes) -> None:
     sound.paced_bytes += len(pcm)
 
 
+def waits(ctx: SessionContext) -> bool:
+    """Whether anything is kept for its time."""
+    return bool(ctx.state.sound.paced)
+
+
 def take(ctx: SessionContext) -> Paced | None:
     """The oldest output if its time has come; it is not kept any more."""
     sound = ctx.state.sound

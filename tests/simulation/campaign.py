@@ -1,0 +1,92 @@
+"""Many worlds: seed ranges in processes of their own, what was found, and how often each hard thing happened."""
+
+from __future__ import annotations
+
+import faulthandler
+import multiprocessing
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+
+from simulation.world import Bad, World
+
+HISTORY_LINES = 60
+"""How much of a failing world's history is told."""
+HANGS_AFTER_S = 60.0
+"""Real seconds that one world may take: one that takes longer hangs, and its process tells where."""
+HARD = (
+    "resume",
+    "takeover",
+    "fault: gateway killed",
+    "fault: slow reader",
+    "fault: resume cut",
+    "fault: owner replaced",
+    "cancel with a batch outstanding",
+    "lost reply",
+    "late execution",
+    "sent while the store was away",
+    "overflow",
+    "checkpoint held an event",
+    "invalidate purged something",
+    "credit exhausted",
+)
+"""What a run must have met, each at least once in five worlds."""
+
+
+@dataclass
+class Found:
+    """Of some worlds: what was wrong, by seed, with the end of its history; and the counts of all."""
+
+    worlds: int = 0
+    bad: dict[int, str] = field(default_factory=dict)
+    count: Counter[str] = field(default_factory=Counter)
+    cpu_s: float = 0.0
+
+    def add(self, other: Found) -> None:
+        self.worlds += other.worlds
+        self.bad.update(other.bad)
+        self.count += other.count
+        self.cpu_s += other.cpu_s
+
+
+def run_seeds(seeds: Sequence[int], stop_at_first: bool = False) -> Found:
+    """These worlds, one after the other, in this process."""
+    found = Found()
+    began = time.process_time()
+    for seed in seeds:
+        faulthandler.dump_traceback_later(HANGS_AFTER_S, exit=True)
+        world = World(seed)
+        found.worlds += 1
+        try:
+            world.run()
+        except Bad as bad:
+            found.bad[seed] = "\n".join([*list(world.history)[-HISTORY_LINES:], f"seed {seed}: {bad}"])
+        found.count += world.count
+        if found.bad and stop_at_first:
+            break
+    faulthandler.cancel_dump_traceback_later()
+    found.cpu_s = time.process_time() - began
+    return found
+
+
+def run_parallel(seeds: Sequence[int], processes: int = 0) -> Found:
+    """The same in several processes (as many as there are CPUs), each with every n-th seed."""
+    processes = processes or min(len(seeds), os.cpu_count() or 1)
+    found = Found()
+    # Spawned, not forked: each begins with nothing but its own imports.
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for part in pool.map(run_seeds, [list(seeds)[n::processes] for n in range(processes)]):
+            found.add(part)
+    return found
+
+
+def report(found: Found, took_s: float) -> str:
+    """The lines that a run prints."""
+    count = found.count
+    lines = [f"{found.worlds} worlds, {count['commands']} client commands, {took_s:.0f} s ({found.cpu_s:.0f} s of CPU)"]
+    hard = [f"{name}: {count[name]}" for name in HARD]
+    rest = [f"{name}: {n}" for name, n in sorted(count.items()) if name not in HARD and name != "commands"]
+    return "\n".join([*lines, *hard, "also " + ", ".join(rest)])
