@@ -25,7 +25,8 @@ check: $(VENV)/.dev           ## formatting, lint, types, imports, spelling
 	$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md docs shared services models client cli bench tests deploy
 
 bench: $(VENV)/.runtime       ## latency and CPU against the floor, on a system of its own
-	$(BIN)/python -m bench.run --seconds $(SECONDS)
+	$(BIN)/duologue bench --model loopback --sessions 32 --seconds $(SECONDS) --floor
+	$(BIN)/duologue bench --model loopback-1s --sessions 32 --seconds $(SECONDS) --floor
 
 sim: $(VENV)/.dev             ## the whole system in one thread, many seeds
 	$(BIN)/python -m pytest -q tests/simulation

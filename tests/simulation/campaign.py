@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import multiprocessing
 import os
 import time
@@ -17,6 +18,7 @@ HISTORY_LINES = 60
 """How much of a failing world's history is told."""
 HANGS_AFTER_S = 60.0
 """Real seconds that one world may take: one that takes longer hangs, and its process tells where."""
+COLLECT_EVERY = 10
 HARD = (
     "resume",
     "takeover",
@@ -67,6 +69,8 @@ def run_seeds(seeds: Sequence[int], stop_at_first: bool = False) -> Found:
         found.count += world.count
         if found.bad and stop_at_first:
             break
+        if found.worlds % COLLECT_EVERY == 0:
+            gc.collect()  # a world is full of circles, most of it in objects that the collector seldom looks at
     faulthandler.cancel_dump_traceback_later()
     found.cpu_s = time.process_time() - began
     return found

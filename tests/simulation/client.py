@@ -94,9 +94,8 @@ class Client:
         """Come to rest, hold every command against its answer, and close."""
         world, record = self.world, self.record
         await self.settle()
-        await world.until(lambda: not world.depot.troubled and not world.witness.unconfirmed(record.session_id))
         # The answer to a takeover states what is covered.
-        await world.until(lambda: self.over.is_set() or record.inherited or self.takeover())
+        await world.until(lambda: self._gone() or (self._store_is_whole() and self.takeover()))
         await self.settle()
         if record.inherited:
             return await self.leave()
@@ -109,6 +108,13 @@ class Client:
         self.send("session.close", reason="done")
         await self.over.wait()
         return None
+
+    def _gone(self) -> bool:
+        return self.over.is_set() or self.record.inherited
+
+    def _store_is_whole(self) -> bool:
+        """Nothing is wrong with the store, and it has everything that was sent."""
+        return not self.world.depot.troubled and not self.world.witness.unconfirmed(self.record.session_id)
 
     async def leave(self) -> None:
         """Its session is another owner's: wait until the old one has noticed."""

@@ -71,7 +71,9 @@ class Faults:
         """The store's absence is not over."""
         world = self._world
         return world.depot.troubled or any(
-            world.witness.unconfirmed(client.record.session_id) for client in world.clients if client.lives
+            world.witness.unconfirmed(client.record.session_id)
+            for client in world.clients
+            if client.lives and not client.over.is_set()
         )
 
     def _client(self) -> Client | None:

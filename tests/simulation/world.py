@@ -152,6 +152,7 @@ class World:
             log.setLevel(level)
             log.propagate = propagate
             self.loop.close()
+            self.depot.server.close()
         if self._failure is not None:
             raise Bad(self._failure)
 

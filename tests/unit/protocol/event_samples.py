@@ -14,9 +14,7 @@ SCOPE_KEYS = ["response_id", "item_id", "output_index", "content_index"]
 
 MARKS = (p.TextMark(5, 80), p.TextMark(11, 160))
 USER = p.message_item("item_user", "user", p.ContentPart(type="input_audio", transcript="", is_speech=False))
-SPOKEN = p.assistant_item(
-    RID, status="completed", transcript="hello there", audio_duration_ms=160, marks=MARKS
-)
+SPOKEN = p.assistant_item(RID, status="completed", transcript="hello there", audio_duration_ms=160, marks=MARKS)
 CALL = p.function_call_item("item_call", call_id="call_1", name="look_up", arguments="{}")
 PLAYBACK = p.Playback(generated_ms=160, sent_ms=80, played_ms=40, committed_ms=20)
 AUDIO = p.AudioMetadata(
@@ -45,9 +43,7 @@ def ended(status: str, reason: str, *items: p.Item, **more: Any) -> p.Response:
     )
 
 
-LISTEN = p.ListenResponse(
-    metadata=p.ListenMetadata(reason="model_listen", model_listen=True, buffering=False), id=RID
-)
+LISTEN = p.ListenResponse(metadata=p.ListenMetadata(reason="model_listen", model_listen=True, buffering=False), id=RID)
 SESSION = p.session_object(
     p.SessionConfig.provisional(p.Dialect.openai, model="loopback"),
     p.SessionRuntimeView(id=SID, expires_at=1_900_000_000),
@@ -198,6 +194,5 @@ _TABLE: list[tuple[type[Any], dict[str, Any]]] = [
 ]
 
 SAMPLES: list[tuple[Any, list[str]]] = [
-    (kind(event_id=f"event_{number:032x}", **fields), list(fields))
-    for number, (kind, fields) in enumerate(_TABLE)
+    (kind(event_id=f"event_{number:032x}", **fields), list(fields)) for number, (kind, fields) in enumerate(_TABLE)
 ]

@@ -95,9 +95,7 @@ def test_known_values_of_mu_law(code: int, value: int) -> None:
     assert p.decode_samples(bytes([code]), "g711_ulaw")[0] * 32768 == value
 
 
-@pytest.mark.parametrize(
-    ("code", "value"), [(0xD5, 8), (0x55, -8), (0xAA, 32256), (0x2A, -32256), (0x80, 5504)]
-)
+@pytest.mark.parametrize(("code", "value"), [(0xD5, 8), (0x55, -8), (0xAA, 32256), (0x2A, -32256), (0x80, 5504)])
 def test_known_values_of_a_law(code: int, value: int) -> None:
     assert p.decode_samples(bytes([code]), "g711_alaw")[0] * 32768 == value
 

@@ -31,9 +31,7 @@ def pcm(rate: int) -> p.AudioFormat:
     return p.AudioFormat("pcm16", rate)
 
 
-def converted(
-    data: bytes, source: p.AudioFormat, rate: int, size: int, *, moved: bool = False
-) -> NDArray[np.float32]:
+def converted(data: bytes, source: p.AudioFormat, rate: int, size: int, *, moved: bool = False) -> NDArray[np.float32]:
     """The stream in pieces of `size` bytes; `moved`: through an export after every piece."""
     converter = p.InputConverter(source, rate)
     pieces = []

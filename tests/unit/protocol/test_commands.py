@@ -199,9 +199,7 @@ GOOD: list[tuple[str, dict[str, Any], Any]] = [
     (
         "response.create",
         {"response": {"output_audio_format": {"type": "pcm16", "rate": 8000}, "max_tokens": "inf"}},
-        p.CreateResponse(
-            options=p.ResponseOptions(output_format=p.AudioFormat("pcm16", 8000), unlimited_tokens=True)
-        ),
+        p.CreateResponse(options=p.ResponseOptions(output_format=p.AudioFormat("pcm16", 8000), unlimited_tokens=True)),
     ),
     ("response.cancel", {}, p.CancelResponse()),
     ("response.cancel", {"response_id": "r"}, p.CancelResponse(response_id="r")),

@@ -31,9 +31,7 @@ def _imports(path: Path) -> set[str]:
 @pytest.mark.parametrize("path", sorted(ROOM.rglob("*.py")), ids=lambda path: str(path.relative_to(ROOM)))
 def test_the_room_imports_nothing_but_computation(path: Path) -> None:
     for name in _imports(path):
-        assert name.split(".")[0] in ALLOWED or name.startswith(("duologue.protocol.", "duologue.fence")), (
-            name
-        )
+        assert name.split(".")[0] in ALLOWED or name.startswith(("duologue.protocol.", "duologue.fence")), name
         assert name.split(".")[0] not in {
             "asyncio",
             "logging",

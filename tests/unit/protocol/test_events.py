@@ -58,15 +58,11 @@ def test_an_event_comes_back_equal(event: Any, keys: list[str]) -> None:
 @pytest.mark.parametrize(("event", "keys"), SAMPLES, ids=IDS)
 def test_keys_that_are_not_set_are_left_out(event: Any, keys: list[str]) -> None:
     required = {
-        field.name: getattr(event, field.name)
-        for field in msgspec.structs.fields(type(event))
-        if field.required
+        field.name: getattr(event, field.name) for field in msgspec.structs.fields(type(event)) if field.required
     }
     told = json.loads(p.render(type(event)(**required)))
     defaults = {
-        field.name
-        for field in msgspec.structs.fields(type(event))
-        if not field.required and field.default is not UNSET
+        field.name for field in msgspec.structs.fields(type(event)) if not field.required and field.default is not UNSET
     }
     assert set(told) == {"type", *required, *defaults}
 
@@ -88,9 +84,7 @@ def test_audio_is_base64_of_its_bytes() -> None:
 
 def test_an_unknown_type_is_kept_raw() -> None:
     raw = {"type": "response.sing", "event_id": "e", "key": "c", "server_event_seq": 3}
-    assert p.event_from_realtime(raw) == p.UnknownEvent(
-        type="response.sing", raw=raw, event_id="e", server_event_seq=3
-    )
+    assert p.event_from_realtime(raw) == p.UnknownEvent(type="response.sing", raw=raw, event_id="e", server_event_seq=3)
     odd = p.event_from_realtime(b'{"type": "x", "event_id": 5, "server_event_seq": "z"}')
     assert (odd.event_id, odd.server_event_seq) == ("", UNSET)
 
@@ -105,9 +99,7 @@ def test_missing_fields_are_tolerated(kind: str) -> None:
 def test_a_wrong_field_does_not_spoil_the_others() -> None:
     read = p.event_from_realtime({"type": "turn.event", "session_id": SID, "event": 5, "epoch": "x"})
     assert read == p.TurnEvent(event_id="", session_id=SID, event="", turn_state="", epoch=0)
-    delta = p.event_from_realtime(
-        {"type": "response.output_audio.delta", "response_id": RID, "delta": "AAAA"}
-    )
+    delta = p.event_from_realtime({"type": "response.output_audio.delta", "response_id": RID, "delta": "AAAA"})
     assert isinstance(delta, p.AudioDelta)
     assert (delta.response_id, delta.delta, delta.metadata) == (RID, b"\0\0\0", UNSET)
 

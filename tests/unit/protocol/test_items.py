@@ -32,9 +32,7 @@ def user(*content: dict[str, Any], **more: Any) -> dict[str, Any]:
         ),
         (
             {"role": "assistant", "content": [{"type": "text", "text": "a"}], "status": "incomplete"},
-            p.Item(
-                id="", role="assistant", status="incomplete", content=(PART(type="output_text", text="a"),)
-            ),
+            p.Item(id="", role="assistant", status="incomplete", content=(PART(type="output_text", text="a"),)),
         ),
         (
             {"role": "assistant", "content": [{"type": "output_audio", "transcript": "a", "audio": "AAAA"}]},
@@ -189,9 +187,7 @@ WORDS = "word0 word1 word2 word3"
         (80, (p.TextMark(6, 80), p.TextMark(12, 80)), 320, "word0 word1"),
     ],
 )
-def test_text_is_cut_where_it_was_heard(
-    ms: float, marks: tuple[p.TextMark, ...], total: float, left: str
-) -> None:
+def test_text_is_cut_where_it_was_heard(ms: float, marks: tuple[p.TextMark, ...], total: float, left: str) -> None:
     assert p.truncate_text(WORDS, marks, ms, total) == left
 
 

@@ -19,10 +19,7 @@ from duologue.protocol.duplex.projection import MAX_DELTA_BYTES, NOT_PROJECTED
 
 pytestmark = pytest.mark.unit
 
-VIEWS = {
-    dialect: p.SessionView(SID, p.SessionConfig.provisional(dialect, model="loopback"))
-    for dialect in p.Dialect
-}
+VIEWS = {dialect: p.SessionView(SID, p.SessionConfig.provisional(dialect, model="loopback")) for dialect in p.Dialect}
 
 
 def _members(union: Any) -> dict[str, Any]:
@@ -34,9 +31,7 @@ GA, BETA = _members(RealtimeServerEvent), _members(BetaServerEvent)
 GA_ADAPTER: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
 
 BETA_ONLY = re.compile(r"response\.(audio|audio_transcript|text)\.(delta|done)|conversation\.item\.created")
-GA_ONLY = re.compile(
-    r"response\.output_(audio|audio_transcript|text)\.(delta|done)|conversation\.item\.(added|done)"
-)
+GA_ONLY = re.compile(r"response\.output_(audio|audio_transcript|text)\.(delta|done)|conversation\.item\.(added|done)")
 
 
 def shown(event: Any, dialect: p.Dialect) -> list[dict[str, Any]]:

@@ -171,16 +171,12 @@ def test_a_changed_type_starts_from_its_own_defaults() -> None:
     semantic = config.updated({"turn_detection": {"type": "semantic_vad", "eagerness": "low"}})
     assert semantic.turn_detection == p.SemanticVad(eagerness="low", create_response=True)
     assert semantic.updated({"turn_detection": {"type": "server_vad"}}).turn_detection == p.ServerVad()
-    assert semantic.updated({"turn_detection": {"eagerness": "high"}}).turn_detection == p.SemanticVad(
-        eagerness="high"
-    )
+    assert semantic.updated({"turn_detection": {"eagerness": "high"}}).turn_detection == p.SemanticVad(eagerness="high")
     pauses = [p.SemanticVad(eagerness=name).max_pause_ms for name in ("low", "medium", "high", "auto")]
     assert pauses == [8000, 4000, 2000, 4000]
 
 
-@pytest.mark.parametrize(
-    "key", ["turn_detection", "voice", "instructions", "metadata", "temperature", "tools"]
-)
+@pytest.mark.parametrize("key", ["turn_detection", "voice", "instructions", "metadata", "temperature", "tools"])
 def test_null_switches_off(key: str) -> None:
     config = opened(
         turn_detection=VAD,
@@ -316,9 +312,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("patch", "code", "param"), REFUSED)
-def test_a_refused_update_changes_nothing_and_names_the_key(
-    patch: dict[str, Any], code: str, param: str
-) -> None:
+def test_a_refused_update_changes_nothing_and_names_the_key(patch: dict[str, Any], code: str, param: str) -> None:
     config = opened(instructions="Stay.", turn_detection=VAD)
     error = refused(config, **patch)
     assert (error.code, (error.param or "")[: len(param)]) == (code, param)
@@ -348,9 +342,7 @@ def test_a_bad_open_in_the_openai_dialects_keeps_its_code() -> None:
 
 
 @pytest.mark.parametrize("dialect", [p.Dialect.openai, p.Dialect.openai_beta])
-@pytest.mark.parametrize(
-    ("key", "name"), [("input_audio_format", "pcm_f32le"), ("output_audio_format", "wav")]
-)
+@pytest.mark.parametrize(("key", "name"), [("input_audio_format", "pcm_f32le"), ("output_audio_format", "wav")])
 def test_a_format_without_a_name_there_is_refused(dialect: p.Dialect, key: str, name: str) -> None:
     error = refused(opened(dialect), **{key: name})
     assert (error.code, error.param) == ("unsupported_audio_format", f"session.{key}")

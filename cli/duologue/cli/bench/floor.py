@@ -61,6 +61,9 @@ class Floor:
             elif "response.cancel" in text[:40]:
                 done = '"response":{"id":"r","status":"cancelled"},"response_id":"r"'
                 frames = [f'{{"type":"response.done",{done},"server_event_seq":{seq + 1}}}']
+            elif "session.close" in text[:40]:
+                await send({"type": "websocket.close"})
+                return
             else:
                 continue
             seq += sum("server_event_seq" in frame for frame in frames)

@@ -20,7 +20,7 @@ def convert(world: World) -> None:
 
 def test_a_command_that_waited_is_covered_though_a_checkpoint_was_made_meanwhile() -> None:
     world = World(holds=["offloads"], auto=True)
-    world.say(1000)
+    world.say(1000, loud=False)
     world.advance(1.5)
     convert(world)
     world.advance(1.5)
@@ -39,7 +39,7 @@ def test_a_command_applied_before_its_turn_is_named_as_the_last_one() -> None:
 
 def test_who_waits_for_coverage_waits_for_what_waits_for_its_turn_too() -> None:
     world = World(holds=["offloads"], auto=True)
-    world.say(1000)
+    world.say(1000, loud=False)
     world.fact(CheckpointWanted())
     assert world.machine.input_waits
     assert world.machine.covered == CommandNo()
