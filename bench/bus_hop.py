@@ -2,7 +2,7 @@
 
     python bench/bus_hop.py [--rounds 1500]
 
-Two endpoints in one process send a unit of 3.9 KB to and from; a burst is sent in one turn of the loop and comes
+Two endpoints in one process exchange units of 3.9 KB; a burst is sent in one turn of the loop and comes
 back in one.
 """
 

@@ -85,7 +85,7 @@ def test_an_overflow_closes_the_socket_and_is_counted() -> None:
     attachment = Attachment.__new__(Attachment)
     attachment.gateway = cast(Any, SimpleNamespace(tally=tally))
     attachment.dialect = cast(Any, SimpleNamespace(is_openai=False))
-    attachment._finish = lambda *what: told.append(what)  # type: ignore[method-assign,assignment]
+    attachment._finish = lambda *what: told.append(what)  # type: ignore[method-assign]
     attachment.egress_stopped("overflow")
     [(end, notice, code, reason)] = cast(list[Any], told)
     assert (end, code, reason) == (End.fault, 1013, "output_backpressure")
