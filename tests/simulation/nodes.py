@@ -312,19 +312,20 @@ class WorkerNode(Node):
             self.stores.registry,
             lambda: describe(self.worker, group, name, self.incarnation, self.endpoint.address),
         )
+        self._beats: asyncio.Task[Any] | None = None
 
     async def start(self) -> bool:
         await self.endpoint.start()
         await self._registration.join()
         with self.here():
             self.worker.start()
-        self.spawn(self._registration.run())
+        self._beats = self.spawn(self._registration.run())
         return True
 
     async def stop(self) -> None:
         self.worker.accepting = False
         self.worker.stop()
-        for task in list(self.tasks):
-            task.cancel()
+        if self._beats is not None:
+            self._beats.cancel()
         await self._registration.leave()
         await self.endpoint.close()

@@ -143,7 +143,8 @@ class World:
                 try:
                     self.loop.run_until_complete(self._main)
                 except asyncio.CancelledError:
-                    pass
+                    if self._failure is None:
+                        self.fail("the world was cancelled")
                 except Stuck as stuck:
                     self.fail(f"{stuck}; next: {[str(handle)[:120] for handle in self.loop._ready][:5]}")  # type: ignore[attr-defined]
                 self._clear_away()
@@ -157,10 +158,10 @@ class World:
             raise Bad(self._failure)
 
     def _clear_away(self) -> None:
-        """End what is left of a world that failed."""
-        if self._failure is None:
-            return
+        """End what is left, which is nothing unless the world failed."""
         tasks = asyncio.all_tasks(self.loop)
+        if tasks and self._failure is None:
+            self.fail(f"tasks are left: {sorted(str(task.get_coro()) for task in tasks)[:3]}")
         for node in (*self.gateways, *self.shards, *self.workers):
             node.alive = False
         for task in tasks:

@@ -23,6 +23,7 @@ from duologue.cli.open_microphone import OpenMicrophone
 from duologue.cli.speaker import PlayedResponse, Speaker
 from duologue.cli.temporary import temporary_system
 from duologue.cli.transcript import Transcript
+from duologue.cli.voice import RATE_HZ, spoken
 from duologue.client import (
     AudioFormat,
     DuplexClient,
@@ -37,11 +38,10 @@ from duologue.models.cascade.voices import (
     QUESTION,
     RENDERINGS,
     Rendering,
-    say,
 )
 from duologue.protocol.duplex import ItemRetrieved, ResponseDone, TranscriptionCompleted
 
-IN_RATE_HZ, OUT_RATE_HZ = 16_000, 24_000
+OUT_RATE_HZ = 24_000
 ANSWER_S = 60.0
 WORDS_WANTED = 0.8
 
@@ -82,7 +82,7 @@ class Scene(msgspec.Struct):
             self.done.put_nowait((event, time.monotonic()))
 
     async def say(self, text: str, rendering: Rendering = RENDERINGS[0]) -> float:
-        return await self.microphone.say(pcm16(text, rendering))
+        return await self.microphone.say(spoken(text, rendering))
 
     async def next_done(self, what: str) -> tuple[ResponseDone, float]:
         try:
@@ -91,14 +91,9 @@ class Scene(msgspec.Struct):
             raise UserError(f"{what} did not come within {ANSWER_S:g} s") from None
 
 
-def pcm16(text: str, rendering: Rendering) -> bytes:
-    sound = say(text, rendering)
-    return (sound.clip(-1, 1) * 32767).astype("<i2").tobytes()
-
-
 def _client(url: str, *, auto: bool = True) -> DuplexClient:
     config = SessionConfig(
-        input_audio=AudioFormat("pcm16", IN_RATE_HZ),
+        input_audio=AudioFormat("pcm16", RATE_HZ),
         output_audio=AudioFormat("pcm16", OUT_RATE_HZ),
         auto_response=auto,
     )

@@ -1,4 +1,4 @@
-"""`duologue talk`: speak a WAV (or the microphone) to a model and keep its answer."""
+"""`duologue talk`: speak a WAV, a sentence or the microphone to a model and keep its answer."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from duologue.cli.microphone import Microphone
 from duologue.cli.open_microphone import CHUNK_MS, OpenMicrophone
 from duologue.cli.speaker import Speaker
 from duologue.cli.transcript import Transcript
+from duologue.cli.voice import RATE_HZ, spoken
 from duologue.client import (
     AudioFormat,
     BadWav,
@@ -32,6 +33,7 @@ OUT_RATE_HZ = 24_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--wav", type=Path, help="16-bit PCM WAV to speak")
+    source.add_argument("--say", metavar="TEXT", help="a sentence, spoken by the packaged voice")
     source.add_argument("--mic", action="store_true", help="speak into the microphone (needs the sounddevice package)")
     parser.add_argument("--out", type=Path, help="write what was heard of the answers to this WAV")
     parser.add_argument("--url", default="ws://127.0.0.1:8080", help="the server (%(default)s)")
@@ -43,7 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    sound, rate_hz = _read(options.wav) if options.wav else (b"", 16_000)
+    with told_in_one_line():
+        sound, rate_hz = _sound(options)
     config = SessionConfig(
         instructions=options.instructions,
         input_audio=AudioFormat("pcm16", rate_hz),
@@ -60,6 +63,13 @@ def run(options: argparse.Namespace) -> int:
     if not speaker.responses:
         raise UserError(f"no answer within {options.wait:g} s")
     return 0
+
+
+def _sound(options: argparse.Namespace) -> tuple[bytes, int]:
+    """What is to be spoken, mono PCM16, and its rate in Hz; nothing for the microphone."""
+    if options.wav:
+        return _read(options.wav)
+    return (spoken(options.say) if options.say else b""), RATE_HZ
 
 
 def _read(path: Path) -> tuple[bytes, int]:
