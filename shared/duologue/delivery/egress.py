@@ -11,7 +11,10 @@ Rule 4. An id that is not above the last settled one was numbered before, whoeve
 Rule 5. Store away (a wait passed the deadline, or the breaker is open): frames leave at once and their
         entries are kept, bounded like the journal. They are appended in order before anything new; only what
         falls out of the bound leaves a hole. Numbering never stops.
-Rule 6. The acknowledgement is a watermark: everything through it was handed on or purged.
+Rule 6. Journal released although the session's last event waits here (its client read nothing for longer than
+        the session keeps its keys): the session is over and nobody can resume it. With `live_end` the rest
+        leaves at once, numbered on, and is not kept; else the egress stops as `gone`.
+Rule 7. The acknowledgement is a watermark: everything through it was handed on or purged.
 """
 
 from __future__ import annotations
@@ -99,6 +102,7 @@ class Egress:
         *,
         through: tuple[int, DeliveryId] = (0, DeliveryId()),
         limits: EgressLimits | None = None,
+        live_end: bool = False,
     ) -> None:
         self.session_id = session_id
         self.owner = owner
@@ -114,6 +118,9 @@ class Egress:
         """Entries that fell out of the bound while the store was away."""
         self.purged = 0
         self._limits = limits or EgressLimits()
+        self._live_end = live_end
+        self._released = False
+        """The journal is gone and the terminal event is here: see rule 6."""
         self._breaker = breaker
         self._queue: deque[_Event] = deque()
         self._queue_bytes = 0
@@ -193,7 +200,7 @@ class Egress:
 
         Answer with `on_outcome`, or with `Unknown` at once when it could not be submitted.
         """
-        if self.stopped or self.barred is not None or self._flying:
+        if self.stopped or self.barred is not None or self._flying or self._released:
             return None
         if not self._numbered and not (room and self._settle_repeated()):
             return None
@@ -269,6 +276,10 @@ class Egress:
 
     def _refused(self, refused: JournalRefused, flying: int) -> list[Frame]:
         self._waiting_since = None
+        if refused.reason == "gone" and self._live_end and self._has_end():
+            self._released = True
+            self._forget_kept()
+            return []
         if refused.reason != "owner":
             self._stop("replaced" if refused.reason == "egress" else refused.reason)
             return []
@@ -291,6 +302,16 @@ class Egress:
             self._replace_queue(deque())
         return frames
 
+    def _has_end(self) -> bool:
+        """Whether the session's last event waits here."""
+        newest = self._queue[-1] if self._queue else (self._numbered[-1] if self._unsent else None)
+        return newest is not None and newest.what.close_code != 0
+
+    def _forget_kept(self) -> None:
+        """What was sent has no journal to go to any more."""
+        for _ in range(self.kept):
+            self._kept_bytes -= len(self._numbered.popleft().body)
+
     def _stop(self, why: str) -> None:
         self.stopped = why
         self._replace_queue(deque())
@@ -303,10 +324,11 @@ class Egress:
         """The frames that leave without the journal, because it has been waited for long enough."""
         if self.stopped or self.barred is not None:
             return []
-        if self._waiting_since is not None and now - self._waiting_since >= self._breaker.deadline_s:
-            self._breaker.fail(now)
-        if not self._breaker.open:
-            return []
+        if not self._released:
+            if self._waiting_since is not None and now - self._waiting_since >= self._breaker.deadline_s:
+                self._breaker.fail(now)
+            if not self._breaker.open:
+                return []
         if not self._unsent:
             if not room or not self._settle_repeated():
                 return []
@@ -319,7 +341,10 @@ class Egress:
         self._unsent = 0
         if not self._flying:
             self._waiting_since = None
-        self._bound_kept(now)
+        if self._released:
+            self._forget_kept()
+        else:
+            self._bound_kept(now)
         return frames
 
     def _bound_kept(self, now: float) -> None:

@@ -344,3 +344,29 @@ def test_a_batch_that_ends_unknown_after_it_was_sent_does_not_open_the_breaker_a
     e.on_outcome(Unknown(), 0.4)
     e._breaker.answered()
     assert e.live(5.0, True) == [] and not e._breaker.open
+
+
+def test_with_the_journal_released_the_end_leaves_live_numbered_on() -> None:
+    e = Egress("s", ONE, Head(ONE, 4, 6, DeliveryId(1, 2), 1), StoreBreaker(), live_end=True)
+    limits = EgressLimits()
+    ids = range(3, 3 + limits.batch_events + 2)
+    events = [Delivery(n, close_code=1013 if n == ids[-1] else 0) for n in ids]
+    e.put(ONE, events, [b'{"n":%d}' % n for n in ids])
+    take(e)
+    assert e.on_outcome(refused("gone", Owner(), 0, 0, DeliveryId()), 0.0) == []
+    assert not e.stopped and e.next_batch(0.0, True) is None
+    frames = e.live(0.0, True)
+    assert e.live(0.0, False) == []  # still only as fast as the client reads
+    frames += e.live(0.0, True)
+    assert [frame.seq for frame in frames] == list(range(7, 7 + len(ids)))
+    assert [frame.close_code for frame in frames] == [0] * (len(ids) - 1) + [1013]
+    assert (e.kept, e.kept_bytes, e.busy) == (0, 0, False)
+
+
+@pytest.mark.parametrize(("live_end", "close_code"), [(True, 0), (False, 1013)])
+def test_else_a_released_journal_stops_it(live_end: bool, close_code: int) -> None:
+    e = Egress("s", ONE, Head(ONE, 4, 0, DeliveryId(), 1), StoreBreaker(), live_end=live_end)
+    e.put(ONE, [Delivery(1, close_code=close_code)], [b'{"n":1}'])
+    take(e)
+    assert e.on_outcome(refused("gone", Owner(), 0, 0, DeliveryId()), 0.0) == []
+    assert e.stopped == "gone" and e.live(0.0, True) == []

@@ -252,6 +252,26 @@ async def test_a_takeover_replays_and_ends_the_old_socket(system: System, at: in
     await new.until("session.heartbeat_ack")
 
 
+async def test_the_end_reaches_a_client_that_reads_again_after_the_journal_was_released(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, created = await system.open()
+    session_id = created["session"]["id"]
+    with monkeypatch.context() as full:
+        full.setattr(RealtimeSocket, "has_room", lambda self: False)
+        end = {"type": "error"}, {"type": "session.closed"}
+        system.shard.say(session_id, *end, close_code=1013, close_reason="output_backpressure")
+        await turn()
+    await system.store.journal.release(session_id, system.shard.sessions[session_id].owner)
+    for waiting in list(system.services[0].gateway.sockets):
+        waiting._on_room()
+    assert await client.closing() == (1013, "output_backpressure")
+    assert [(event["type"], event["server_event_seq"]) for event in client.log[2:]] == [
+        ("error", 2),
+        ("session.closed", 3),
+    ]
+
+
 async def test_a_cursor_beyond_the_head_leaves_the_token_good(system: System) -> None:
     old, created = await system.open()
     new = await system.resume(created, after=9)

@@ -48,7 +48,7 @@ class Outbound(Sink):
         """This process is the egress, by the claim that answered `head`."""
         attachment = self._attachment
         gateway = attachment.gateway
-        egress = Egress(attachment.session_id, owner, head, gateway.breaker)
+        egress = Egress(attachment.session_id, owner, head, gateway.breaker, live_end=True)
         self._pump = Pump(egress, gateway.appender, self, gateway.pumps, gateway.now)
         early, self._early = self._early, []
         for message, frames in early:
