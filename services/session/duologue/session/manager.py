@@ -156,7 +156,7 @@ class DuplexSessionManager:
             if machine.pending_input_bytes + cost <= self._limits.max_pending_input_bytes:
                 return fact
             why = "too many pending input bytes"
-        return facts.InputRefused(command.event_id, "input_backpressure", why, RETRY_INPUT_MS)
+        return facts.InputRefused(command.event_id, "input_backpressure", why, RETRY_INPUT_MS, fact.no)
 
     def _stranger(self, link: Link, session_id: str) -> None:
         self.late += 1

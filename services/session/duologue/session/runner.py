@@ -170,7 +170,9 @@ class DuplexSessionRunner:
             return
         self._tallies.shed += 1
         if taken is Taken.SHED and isinstance(fact, facts.FromClient):
-            fact = facts.InputRefused(fact.command.event_id, "input_backpressure", "too much input is waiting", 1000)
+            fact = facts.InputRefused(
+                fact.command.event_id, "input_backpressure", "too much input is waiting", 1000, fact.no
+            )
             if self._mailbox.put(fact) is Taken.YES:
                 return
         self._break(RuntimeError("the mailbox is full"))

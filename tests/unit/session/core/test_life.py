@@ -13,6 +13,7 @@ from duologue.protocol.duplex import AppendAudio, Commit, Dialect, SessionClose,
 from duologue.session.core import (
     Adopted,
     Attached,
+    CheckpointWanted,
     Close,
     CloseRequested,
     CloseStages,
@@ -128,6 +129,24 @@ def test_a_long_payload_is_converted_elsewhere_and_the_order_stays() -> None:
     assert world.machine.applied == CommandNo(1, 3)
     assert len(world.submits) == 13
     assert world.machine.pending_input_bytes == 13 * 5120
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_was_refused_is_covered_like_what_was_applied(waits: bool) -> None:
+    world = World(holds=["offloads"])
+    if waits:
+        world.say(1000)
+    for _ in range(3):
+        world.sent += 1
+        no = CommandNo(1, world.sent)
+        world.fact(InputRefused("x", "input_backpressure", "full", 100, no))
+        world.fact(InputRefused("x", "input_backpressure", "full", 100, no))
+    world.fact(CheckpointWanted())
+    if waits:
+        _finish_offload(world)
+    assert error_codes(world.events) == ["input_backpressure"] * 3
+    assert world.machine.applied == world.machine.covered == CommandNo(1, world.sent)
+    assert world.machine.last_client_event_id == "x"
 
 
 def _finish_offload(world: World, error: str = "") -> None:

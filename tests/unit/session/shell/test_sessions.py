@@ -156,7 +156,7 @@ async def test_too_many_bytes_are_refused_in_their_place(shell: Shell) -> None:
     shell.say("s", 3, SessionHeartbeat(event_id="alive"))
     refused = machine.handled[-2]
     assert isinstance(refused, facts.InputRefused)
-    assert (refused.event_id, refused.code) == ("over", "input_backpressure")
+    assert (refused.event_id, refused.code, refused.no) == ("over", "input_backpressure", CommandNo(1, 2))
     assert refused.retry_after_ms > 0
     assert isinstance(machine.handled[-3], facts.FromClient)
     assert isinstance(machine.handled[-1], facts.FromClient)
@@ -377,7 +377,9 @@ async def test_audio_that_comes_faster_than_it_is_handled_is_refused_and_control
     assert [type(fact).__name__ for fact in handled] == [
         *("FromClient", "FromClient", "FromClient", "InputRefused", "FromClient")
     ]
-    assert handled[3] == facts.InputRefused("a4", "input_backpressure", "too much input is waiting", 1000)
+    assert handled[3] == facts.InputRefused(
+        "a4", "input_backpressure", "too much input is waiting", 1000, CommandNo(1, 4)
+    )
 
 
 async def test_a_mailbox_without_room_for_control_ends_the_session(

@@ -24,12 +24,14 @@ class FromClient(Fact, frozen=True):
 
 
 class InputRefused(Fact, frozen=True):
-    """The manager turned a client command away before the mailbox: the client is told, in order."""
+    """The manager turned a client command away before the mailbox: the client is told, in order. The command
+    counts as applied, so that a checkpoint covers it and its gateway forgets it."""
 
     event_id: str | None
     code: str
     message: str
     retry_after_ms: int = 0
+    no: CommandNo = CommandNo()
 
 
 class StagesReady(Fact, frozen=True):

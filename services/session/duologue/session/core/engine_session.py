@@ -18,6 +18,7 @@ from duologue.protocol.duplex import (
     Item,
     SessionConfig,
 )
+from duologue.session.core.commands import InputRefused
 from duologue.session.core.detection import Detection
 from duologue.session.core.ledger import PlaybackLedger
 from duologue.session.core.limits import SessionLimits
@@ -136,7 +137,7 @@ class Queued(msgspec.Struct):
     no: CommandNo | None
     command: DuplexCommand | None
     cost: int = 0
-    refusal: tuple[str | None, str, str, int] | None = None
+    refusal: InputRefused | None = None
     pcm: bytes | None = None
     """The sound of an append that waits for its verdict, at the model's rate."""
 

@@ -109,16 +109,22 @@ def _known(ctx: SessionContext, no: CommandNo) -> bool:
 
 def refused(ctx: SessionContext, fact: InputRefused) -> None:
     """Tell what the manager turned away, in the order of the input."""
-    refusal = (fact.event_id, fact.code, fact.message, fact.retry_after_ms)
-    if ctx.state.intake.queue:
-        ctx.state.intake.queue.append(Queued(None, None, refusal=refusal))
-    else:
-        _refuse(ctx, refusal)
+    state, numbered = ctx.state, fact.no != CommandNo()
+    if numbered and (fact.no <= state.applied.no or (state.intake.queue and _known(ctx, fact.no))):
+        ctx.stale("command")
+        return
+    state.outbox.dirty = True
+    if state.intake.queue:
+        state.intake.queue.append(Queued(fact.no if numbered else None, None, refusal=fact))
+        return
+    _refuse(ctx, fact)
+    if numbered:
+        state.applied = Applied(fact.no, fact.event_id or state.applied.event_id, state.applied.audio_end_ms)
 
 
-def _refuse(ctx: SessionContext, refusal: tuple[str | None, str, str, int]) -> None:
-    event_id, code, message, retry_after_ms = refusal
-    ctx.error(RealtimeProtocolError(code, message, event_id=event_id, retry_after_ms=retry_after_ms))
+def _refuse(ctx: SessionContext, fact: InputRefused) -> None:
+    error = RealtimeProtocolError(fact.code, fact.message, retry_after_ms=fact.retry_after_ms)
+    ctx.error(error, fact.event_id)
 
 
 # -- the queue --------------------------------------------------------------------------------------------
@@ -130,7 +136,7 @@ def _queue(ctx: SessionContext, queued: Queued) -> None:
     if input_state.input_bytes(ctx) + queued.cost > ctx.limits.max_pending_input_bytes:
         event_id = None if queued.command is None else queued.command.event_id
         text = "pending input exceeds server limit"
-        refusal = (event_id, "input_backpressure", text, appends.RETRY_AFTER_MS)
+        refusal = InputRefused(event_id, "input_backpressure", text, appends.RETRY_AFTER_MS)
         queued = Queued(queued.no, None, refusal=refusal)
     intake.queue.append(queued)
     intake.queue_bytes += queued.cost
@@ -316,7 +322,8 @@ def _pop(ctx: SessionContext) -> Queued:
     state.intake.queue_bytes -= queued.cost
     state.outbox.dirty = True  # a checkpoint made while it waited does not contain it
     if queued.no is not None:
-        event_id = None if queued.command is None else queued.command.event_id
+        told = queued.refusal or queued.command
+        event_id = None if told is None else told.event_id
         state.applied = Applied(queued.no, event_id or state.applied.event_id, state.applied.audio_end_ms)
     return queued
 
