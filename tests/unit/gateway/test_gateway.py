@@ -17,6 +17,7 @@ from websockets.frames import Frame, Opcode
 from duologue.fence import CommandNo
 from duologue.gateway.wire import RealtimeSocket
 from duologue.runtime.settings import GatewaySettings
+from duologue.store.ports import StoreUnavailable
 
 pytestmark = pytest.mark.unit
 
@@ -84,8 +85,32 @@ async def test_an_unknown_model_in_the_query_is_refused_at_once(system: System, 
 
 async def test_an_unknown_model_in_the_session_is_refused(system: System) -> None:
     client = await system.connect()
-    await client.send("session.update", session={"model": "none"})
+    await client.send("session.update", session={"model": "none"}, event_id="e1")
     assert await client.closing() == (1008, "model_not_found")
+    error = client.log[-1]["error"]
+    assert (error["param"], error["event_id"]) == ("model", "e1")
+
+
+async def test_a_model_that_the_shard_does_not_know_is_told_with_its_field(system: System) -> None:
+    system.shard.refuse = ("model_not_found", 1008)
+    client = await system.connect()
+    await client.send("session.update", session={"model": "loopback"})
+    assert await client.closing() == (1008, "model_not_found")
+    assert client.log[-1]["error"]["param"] == "model"
+
+
+@pytest.mark.parametrize("first", ["session.update", "session.heartbeat"])
+async def test_a_journal_that_cannot_be_claimed_is_told_with_the_id_of_the_message(
+    system: System, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    async def away(*_: Any, **__: Any) -> None:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(type(system.store.journal), "claim", away)
+    client = await system.connect()
+    await client.send(first, event_id="e1", **({"session": {}} if first == "session.update" else {}))
+    assert await client.closing() == (1013, "store_unavailable")
+    assert client.log[-1]["error"]["event_id"] == "e1"
 
 
 @pytest.mark.parametrize(("frame", "code"), [("{no", "invalid_json"), ("[1]", "bad_event")])

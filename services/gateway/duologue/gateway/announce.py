@@ -92,6 +92,8 @@ def shard_error(event: bytes, *, openai: bool) -> tuple[str, bytes]:
     code = ""
     if isinstance(error, dict):
         code = str(error.get("code", ""))
+        if code == "model_not_found":
+            error["param"] = "model"
         if openai:
             error["code"] = openai_code(code)
     return code, _encode(told)

@@ -61,9 +61,12 @@ class Opening:
         self._connection = connection
         self._principal = principal
         self._credentials = credentials
+        self._event_id: str | None = None
+        """The client's own id of the message that opens."""
 
     async def run(self, step: Open) -> Attachment | Refused:
         """The attachment, its client told; or the refusal, not told yet."""
+        self._event_id = step.event_id if step.then is None else step.then.event_id
         session = dict(step.session)
         model = self._model(session)
         if isinstance(model, Refused):
@@ -161,7 +164,7 @@ class Opening:
 
     def _refuse(self, code: str, message: str, close_code: int, *, param: str | None = None) -> Refused:
         retry = RETRY_AFTER_MS if close_code == TRY_AGAIN else None
-        error = self._connection.error(code, message, param=param, retry_after_ms=retry)
+        error = self._connection.error(code, message, param=param, event_id=self._event_id, retry_after_ms=retry)
         return Refused(code, error, close_code, True)
 
 
