@@ -5,6 +5,7 @@ They are rendered in the words of the client's dialect and written at once, in t
 
 from __future__ import annotations
 
+from typing import Final
 from uuid import uuid4
 
 import msgspec
@@ -15,6 +16,9 @@ from duologue.protocol.duplex import (
     error_type_of,
     openai_code,
 )
+
+MAX_ECHO: Final = 1024
+"""Characters of a client's own id that are echoed; a longer one is not: no event of ours grows with it."""
 
 
 def event_id() -> str:
@@ -40,7 +44,7 @@ def local_error(
     head_seq: int | None = None,
     openai: bool = False,
 ) -> bytes:
-    """One `error` event. `event_id` is the client's own id, which is echoed."""
+    """One `error` event. `event_id` is the client's own id, which is echoed up to `MAX_ECHO` characters."""
     row = ERROR_CODES.get(code)
     if retryable is None:
         retryable = row is not None and row.retryable
@@ -49,7 +53,7 @@ def local_error(
         "code": openai_code(code) if openai else code,
         "message": message,
         "param": param,
-        "event_id": event_id,
+        "event_id": event_id if event_id is None or len(event_id) <= MAX_ECHO else None,
         "retryable": retryable,
     }
     if retry_after_ms is not None:
