@@ -150,13 +150,16 @@ class DuplexSessionManager:
         if isinstance(command, Commit):
             if machine.queued_commits < self._limits.max_pending_turns:
                 return fact
-            why = "too many pending input turns"
+            why, param, fits = "too many pending input turns", None, True
         else:
-            cost = machine.input_cost(command)
-            if machine.pending_input_bytes + cost <= self._limits.max_pending_input_bytes:
+            cost, most = machine.input_cost(command), self._limits.max_pending_input_bytes
+            if machine.pending_input_bytes + cost <= most:
                 return fact
-            why = "too many pending input bytes"
-        return facts.InputRefused(command.event_id, "input_backpressure", why, RETRY_INPUT_MS, fact.no)
+            param, fits = "audio", cost <= most
+            why = "too many pending input bytes" if fits else "this append alone exceeds the input limit"
+        return facts.InputRefused(
+            command.event_id, "input_backpressure", why, RETRY_INPUT_MS, fact.no, param=param, retryable=fits
+        )
 
     def _stranger(self, link: Link, session_id: str) -> None:
         self.late += 1

@@ -171,7 +171,7 @@ class DuplexSessionRunner:
         self._tallies.shed += 1
         if taken is Taken.SHED and isinstance(fact, facts.FromClient):
             fact = facts.InputRefused(
-                fact.command.event_id, "input_backpressure", "too much input is waiting", 1000, fact.no
+                fact.command.event_id, "input_backpressure", "too much input is waiting", 1000, fact.no, "audio"
             )
             if self._mailbox.put(fact) is Taken.YES:
                 return

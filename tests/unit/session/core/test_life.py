@@ -132,6 +132,19 @@ def test_a_long_payload_is_converted_elsewhere_and_the_order_stays() -> None:
 
 
 @pytest.mark.parametrize("waits", [False, True])
+def test_sound_that_can_never_fit_is_not_to_be_sent_again(waits: bool) -> None:
+    world = World(holds=["offloads"], limits=SessionLimits(max_pending_input_bytes=100_000))
+    if waits:
+        world.say(1000)
+    world.say(1000)
+    world.say(2000)
+    _finish_offload(world)
+    told = [event["error"] for event in pick(world.events, "error")]
+    assert [error["param"] for error in told] == ["audio"] * len(told)
+    assert [error["retryable"] for error in told] == ([True, False] if waits else [False])
+
+
+@pytest.mark.parametrize("waits", [False, True])
 def test_what_was_refused_is_covered_like_what_was_applied(waits: bool) -> None:
     world = World(holds=["offloads"])
     if waits:

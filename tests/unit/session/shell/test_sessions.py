@@ -158,6 +158,11 @@ async def test_too_many_bytes_are_refused_in_their_place(shell: Shell) -> None:
     assert isinstance(refused, facts.InputRefused)
     assert (refused.event_id, refused.code, refused.no) == ("over", "input_backpressure", CommandNo(1, 2))
     assert refused.retry_after_ms > 0
+    assert (refused.param, refused.retryable) == ("audio", True)
+    shell.say("s", 4, AppendAudio(audio=b"x" * 101, event_id="never"))
+    never = machine.handled.pop()
+    assert isinstance(never, facts.InputRefused)
+    assert (never.param, never.retryable) == ("audio", False)
     assert isinstance(machine.handled[-3], facts.FromClient)
     assert isinstance(machine.handled[-1], facts.FromClient)
 
@@ -378,7 +383,7 @@ async def test_audio_that_comes_faster_than_it_is_handled_is_refused_and_control
         *("FromClient", "FromClient", "FromClient", "InputRefused", "FromClient")
     ]
     assert handled[3] == facts.InputRefused(
-        "a4", "input_backpressure", "too much input is waiting", 1000, CommandNo(1, 4)
+        "a4", "input_backpressure", "too much input is waiting", 1000, CommandNo(1, 4), "audio"
     )
 
 

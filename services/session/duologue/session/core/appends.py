@@ -52,9 +52,18 @@ def check(ctx: SessionContext, command: AppendAudio, source: AudioFormat) -> Non
 
 def make_room(ctx: SessionContext, size: int) -> None:
     if input_state.input_bytes(ctx) + size > ctx.limits.max_pending_input_bytes:
-        raise RealtimeProtocolError(
-            "input_backpressure", "pending input exceeds server limit", retry_after_ms=RETRY_AFTER_MS
+        raise no_room(ctx, size)
+
+
+def no_room(ctx: SessionContext, size: int) -> RealtimeProtocolError:
+    """Of sound that there is no room for: what alone is more than the limit need not be sent again."""
+    if size > ctx.limits.max_pending_input_bytes:
+        return RealtimeProtocolError(
+            "input_backpressure", "this alone exceeds the input limit", param="audio", retryable=False
         )
+    return RealtimeProtocolError(
+        "input_backpressure", "pending input exceeds server limit", param="audio", retry_after_ms=RETRY_AFTER_MS
+    )
 
 
 def take(ctx: SessionContext, command: AppendAudio, source: AudioFormat, pcm: bytes) -> None:

@@ -32,6 +32,8 @@ class InputRefused(Fact, frozen=True):
     message: str
     retry_after_ms: int = 0
     no: CommandNo = CommandNo()
+    param: str | None = None
+    retryable: bool = True
 
 
 class StagesReady(Fact, frozen=True):

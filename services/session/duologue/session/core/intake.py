@@ -123,7 +123,10 @@ def refused(ctx: SessionContext, fact: InputRefused) -> None:
 
 
 def _refuse(ctx: SessionContext, fact: InputRefused) -> None:
-    error = RealtimeProtocolError(fact.code, fact.message, retry_after_ms=fact.retry_after_ms)
+    after = fact.retry_after_ms if fact.retryable else None
+    error = RealtimeProtocolError(
+        fact.code, fact.message, param=fact.param, retryable=fact.retryable, retry_after_ms=after
+    )
     ctx.error(error, fact.event_id)
 
 
@@ -134,9 +137,9 @@ def _queue(ctx: SessionContext, queued: Queued) -> None:
     """Behind what waits; what there is no room for is refused when its turn comes."""
     intake = ctx.state.intake
     if input_state.input_bytes(ctx) + queued.cost > ctx.limits.max_pending_input_bytes:
-        event_id = None if queued.command is None else queued.command.event_id
-        text = "pending input exceeds server limit"
-        refusal = InputRefused(event_id, "input_backpressure", text, appends.RETRY_AFTER_MS)
+        full = appends.no_room(ctx, queued.cost)
+        after, event_id = full.retry_after_ms or 0, None if queued.command is None else queued.command.event_id
+        refusal = InputRefused(event_id, full.code, full.message, after, param=full.param, retryable=full.retryable)
         queued = Queued(queued.no, None, refusal=refusal)
     intake.queue.append(queued)
     intake.queue_bytes += queued.cost
@@ -308,7 +311,10 @@ def _offload_refusal(error: str) -> RealtimeProtocolError:
     """The executor had no room, failed, or says what is wrong with the sound."""
     if error == "offload_full":
         return RealtimeProtocolError(
-            "input_backpressure", "too much input is being converted", retry_after_ms=appends.RETRY_AFTER_MS
+            "input_backpressure",
+            "too much input is being converted",
+            param="audio",
+            retry_after_ms=appends.RETRY_AFTER_MS,
         )
     if error.startswith("offload_"):
         return RealtimeProtocolError("internal_error", "the sound could not be converted")
