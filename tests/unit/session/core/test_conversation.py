@@ -22,6 +22,7 @@ from duologue.protocol.duplex import (
     SessionResume,
     SessionUpdate,
     TurnSignal,
+    function_call_item,
     message_item,
 )
 from duologue.protocol.realtime.commands import ItemAudio
@@ -128,6 +129,20 @@ def test_a_result_is_an_item_once() -> None:
     world.send(Commit())
     (event,) = world.send(result())
     assert event["error"]["param"] == "item.output"
+
+
+def test_a_call_that_the_client_wrote_takes_one_result_and_never_times_out() -> None:
+    world = World()
+    written = function_call_item("item_1", call_id="call_1", name="look_up", arguments="{}")
+    assert error_codes(world.send(result())) == ["invalid_function_call_output"]
+    assert types(world.send(CreateItem(item=written))) == WHOLE
+    world.advance(61)
+    world.send(CancelInput())
+    retrieved = pick(world.send(RetrieveItem(item_id="item_1")), "conversation.item.retrieved")[0]
+    assert retrieved["item"]["status"] == "completed"
+    assert types(world.send(result())) == WHOLE
+    (event,) = world.send(result())
+    assert (event["error"]["code"], event["error"]["param"]) == ("invalid_function_call_output", "item.output")
 
 
 @pytest.mark.parametrize("how", ["commit", "cancel", "time"])

@@ -238,13 +238,13 @@ class HistoryItem(msgspec.Struct, array_like=True):
 
 
 class ToolCallState(msgspec.Struct, array_like=True, gc=False):
-    """A function call of the model, until it is answered or settled."""
+    """A function call of the model, until it is answered or settled; or one that the client wrote."""
 
     call_id: str
     item_id: str
     opened_at: float
     state: str = "open"
-    """open, answered, late (settled as incomplete), stale (cancelled)"""
+    """open, given (by the client), answered, late (settled as incomplete), stale (cancelled)"""
 
 
 class Life(msgspec.Struct):

@@ -32,6 +32,8 @@ def create(ctx: SessionContext, command: CreateItem, pcm: bytes) -> None:
         item = msgspec.structs.replace(item, id=ctx.item_id())
     entry = HistoryItem(item)
     history.place(ctx, entry, command.previous_item_id)
+    if item.type == "function_call":
+        tools.given(ctx, item)
     if command.audio:
         _spoken(ctx, item, pcm)
         return

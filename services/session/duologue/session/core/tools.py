@@ -3,6 +3,7 @@
     open -> answered
     open -> late    at the next committed user turn, or after the timeout: the item is `incomplete`
     open -> stale   when what it belonged to was cancelled
+    given -> answered   the client wrote the call itself (a conversation restored): nobody waits for it
 
 Rule: an unanswered call never holds anything; only its own late result is refused, by name.
 """
@@ -116,6 +117,15 @@ def _tell(ctx: SessionContext, call_id: str, name: str, arguments: str) -> None:
     )
 
 
+def given(ctx: SessionContext, item: Item) -> None:
+    """The client wrote a call into the conversation: it may give the result, too."""
+    call_id, calls = "" if item.call_id is UNSET else item.call_id, ctx.state.calls
+    if any(call.call_id == call_id and call.state == "open" for call in calls):
+        return  # the model's own call is the one that a result answers
+    calls.append(ToolCallState(call_id, item.id, ctx.now, "given"))
+    del calls[:-MAX_CALLS]
+
+
 def check_result(ctx: SessionContext, item: Item) -> ToolCallState:
     """The call that a result answers. Raises RealtimeProtocolError by name."""
     call_id = "" if item.call_id is UNSET else item.call_id
@@ -124,7 +134,7 @@ def check_result(ctx: SessionContext, item: Item) -> ToolCallState:
         raise RealtimeProtocolError("invalid_function_call_output", f"no call {call_id[:64]!r}", param="item.call_id")
     if call.state == "answered":
         raise RealtimeProtocolError("invalid_function_call_output", "this call has been answered", param="item.output")
-    if call.state != "open":
+    if call.state not in ("open", "given"):
         raise RealtimeProtocolError(
             f"{call.state}_function_call_output", "this call is no longer waited for", param="item.call_id"
         )
