@@ -179,7 +179,7 @@ class StageBinding:
     def on_refused(self, link: Link, message: StagesRefused) -> None:
         if message.fence != self._fence or link not in self._opening:
             return
-        self._lost(message.code, message.message)
+        self._lost(message.code, message.message, refused=True)
 
     def on_failed(self, message: UnitFailed) -> None:
         self.post(
@@ -260,18 +260,18 @@ class StageBinding:
             self._wanted = None
             self.post(self._no_room(fence))
         elif self._opening:
-            self._lost("resource_exhausted", "a stage worker did not open its stages in time")
+            self._lost("resource_exhausted", "a stage worker did not open its stages in time", refused=True)
 
-    def _lost(self, code: str, message: str) -> None:
+    def _lost(self, code: str, message: str, *, refused: bool = False) -> None:
         """The binding is void: free what the other workers hold of it, then tell the core."""
         fence = self._fence
         self.close()
-        self.post(facts.StagesLost(fence, code, message))
+        self.post(facts.StagesLost(fence, code, message, refused))
 
     def _no_room(self, fence: StageFence) -> facts.StagesLost:
         missing = self._workers.missing(self.pipeline)
         why = f"no stage worker for {', '.join(missing)}" if missing else "no free slot in the stage workers"
-        return facts.StagesLost(fence, "resource_exhausted", why)
+        return facts.StagesLost(fence, "resource_exhausted", why, refused=True)
 
     def _stop_open_timer(self) -> None:
         if self._open_timer is not None:

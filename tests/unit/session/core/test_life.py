@@ -242,9 +242,19 @@ def test_a_unit_that_sees_two_losses_ends_the_session() -> None:
 
 def test_stages_that_never_open_end_the_session_with_their_reason() -> None:
     world = World(holds=["ready"])
-    world.fact(StagesLost(world.fences[-1], "resource_exhausted", "no slot"))
+    world.fact(StagesLost(world.fences[-1], "worker_lost", "gone"))
+    assert world.closed is None and len(world.fences) == 2, "a death before they were open is one like any other"
+    world.fact(StagesLost(world.fences[-1], "resource_exhausted", "no slot", refused=True))
     assert error_codes(world.events) == ["resource_exhausted"]
     assert world.closed == "resource_exhausted"
+
+
+def test_stages_that_are_lost_again_and_again_before_they_open_end_the_session() -> None:
+    world = World(holds=["ready"])
+    for _ in range(3):
+        assert world.closed is None
+        world.fact(StagesLost(world.fences[-1], "worker_lost", "gone"))
+    assert world.closed == "worker_lost"
 
 
 def test_adoption_ends_what_was_open_and_tells_the_rest_again() -> None:

@@ -88,7 +88,7 @@ async def test_a_refusal_frees_the_other_workers_and_tells_the_core() -> None:
     rig = Rig(a1="a", b1="b")
     rig.bind().open(OPEN)
     rig.hub.on_message(rig.links["a1"], bus.StagesRefused("s", FENCE, "resource_exhausted", "no slot"), [])
-    assert rig.facts == [facts.StagesLost(FENCE, "resource_exhausted", "no slot")]
+    assert rig.facts == [facts.StagesLost(FENCE, "resource_exhausted", "no slot", refused=True)]
     assert rig.links["b1"].of(bus.CloseStages) == [bus.CloseStages("s", FENCE)]
     rig.hub.on_message(rig.links["b1"], bus.StagesOpened("s", FENCE, (2, 3)), [])
     assert len(rig.facts) == 1

@@ -48,6 +48,8 @@ class StagesLost(Fact, frozen=True):
     fence: StageFence
     code: str
     message: str
+    refused: bool = False
+    """There is no room, or a worker does not open its stages: not a death."""
 
 
 class StageOutput(Fact, frozen=True):
