@@ -14,7 +14,7 @@ from duologue.cli import microphone
 from duologue.cli.supervisor import child
 from duologue.client import client, cursor, inbox, responses
 from duologue.delivery.egress import EgressLimits
-from duologue.gateway import chores, envelope, outbound, wire
+from duologue.gateway import chores, envelope, front_door, outbound, wire
 from duologue.runtime import exposition
 from duologue.runtime.settings import SystemSettings
 from duologue.session import binding, cleanup, detector, mailbox, offload, opening
@@ -47,6 +47,20 @@ _CORE = "unit/session/core/"
 _GATEWAY = "unit/gateway/"
 
 GATEWAY = (
+    Bound(
+        "connections that are no WebSocket yet",
+        f"{front_door.PER_WAITING_SOCKET * _SET.gateway.max_waiting_sockets}, {front_door.PER_WAITING_SOCKET} for each "
+        "socket that may wait; each for `first_message_timeout_s`",
+        "`gateway/front_door.py`, `[gateway] max_waiting_sockets`, `first_message_timeout_s`",
+        "a further one is answered 503 `resource_exhausted`; one that is not through with a request and its answer in "
+        "time is dropped",
+        ("duologue_gateway_refused_total",),
+        (
+            _GATEWAY + "test_front_door.py::"
+            "test_beyond_the_bound_a_connection_is_refused_and_counted_and_upgrades_leave_the_count",
+            _GATEWAY + "test_front_door.py::test_who_brings_no_whole_request_is_dropped",
+        ),
+    ),
     Bound(
         "sockets that have not opened a session",
         str(_SET.gateway.max_waiting_sockets),

@@ -26,6 +26,7 @@ from duologue.gateway.attachments import Attachments
 from duologue.gateway.chores import Chores
 from duologue.gateway.context import Gateway
 from duologue.gateway.fleet import Fleet
+from duologue.gateway.front_door import PER_WAITING_SOCKET, FrontDoor
 from duologue.gateway.http import http_app
 from duologue.gateway.links import ShardLinks
 from duologue.gateway.router import Router
@@ -112,6 +113,11 @@ class GatewayService:
         self.endpoint = make_endpoint(self.links)
         self.fleet = Fleet(stores.registry, self.endpoint, self.links, self.router, self._describe, clock)
         self.app = GatewayApp(self.gateway, http_app(self.router, keys, self, self.metrics))
+        self.door = FrontDoor(
+            PER_WAITING_SOCKET * settings.max_waiting_sockets,
+            settings.first_message_timeout_s,
+            lambda: self.gateway.tally.refused("connections"),
+        )
         self.gateway.emptied.set()
         self._drain_task: asyncio.Task[None] | None = None
         self.drained = asyncio.Event()
@@ -213,13 +219,13 @@ class QuietServer(uvicorn.Server):
         yield
 
 
-def server_config(app: GatewayApp, settings: GatewaySettings) -> uvicorn.Config:
+def server_config(app: GatewayApp, door: FrontDoor, settings: GatewaySettings) -> uvicorn.Config:
     """uvicorn as this service runs it. Its access log is off: it would write the query, tokens and all."""
     return uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
-        http="httptools",
+        http=door.protocol(),
         ws=RealtimeSocket,
         ws_max_size=settings.max_frame_bytes,
         ws_ping_interval=settings.ping_interval_s,
@@ -238,7 +244,7 @@ def server_config(app: GatewayApp, settings: GatewaySettings) -> uvicorn.Config:
 @contextlib.asynccontextmanager
 async def serving(service: GatewayService, listening: socket.socket) -> AsyncGenerator[None, None]:
     """Sockets are taken until the end, and closed then."""
-    server = QuietServer(server_config(service.app, service.gateway.settings))
+    server = QuietServer(server_config(service.app, service.door, service.gateway.settings))
     work = asyncio.create_task(server.serve(sockets=[listening]))
     try:
         yield
