@@ -16,6 +16,7 @@ from duologue.protocol.duplex import wire
 from duologue.protocol.realtime.errors import RealtimeProtocolError
 from duologue.protocol.realtime.json_guard import MAX_DEPTH, find_not_finite, read_leniently, too_deep
 from duologue.protocol.realtime.json_types import JsonObject
+from duologue.protocol.realtime.limits import MAX_EVENT_ID
 from duologue.protocol.realtime.strict import refusal
 
 ALIASES = {
@@ -116,7 +117,7 @@ def _refuse_unknown(frame: str) -> None:
         head = _head.decode(frame)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return  # the whole reader says what is wrong
-    _kind(head.type, head.event_id if isinstance(head.event_id, str) else None)
+    _kind(head.type, _event_id({"event_id": head.event_id}))
 
 
 def _refuse_malformed(frame: str) -> NoReturn:
@@ -137,8 +138,9 @@ def _refuse_malformed(frame: str) -> NoReturn:
 
 
 def _event_id(data: Any) -> str | None:
+    """The client's own id, unless it is too long to be echoed."""
     event_id = data.get("event_id") if isinstance(data, dict) else None
-    return event_id if isinstance(event_id, str) else None
+    return event_id if isinstance(event_id, str) and len(event_id) <= MAX_EVENT_ID else None
 
 
 def _kind(name: Any, event_id: str | None) -> tuple[str, type[wire.Written]]:

@@ -17,6 +17,7 @@ from duologue.protocol.realtime.errors import RealtimeProtocolError
 from duologue.protocol.realtime.formats import check_rate, fold_format, read_format
 from duologue.protocol.realtime.item_input import decode_base64, is_picture, read_item
 from duologue.protocol.realtime.json_types import Count, JsonObject, Millis, Name, Number
+from duologue.protocol.realtime.limits import EventId, Hint, check_size
 from duologue.protocol.realtime.response_input import read_options
 
 MAX_FRAMES, MAX_FRAME_CHARS = 2, 4_000_000
@@ -25,7 +26,7 @@ MAX_FRAMES, MAX_FRAME_CHARS = 2, 4_000_000
 class Written(msgspec.Struct, kw_only=True, gc=False, tag_field="type"):
     """Base of what is written; `canonical` may raise RealtimeProtocolError without an event_id."""
 
-    event_id: str | None = None
+    event_id: EventId | None = None
 
     def canonical(self) -> to.DuplexCommand:
         raise AssertionError(type(self))
@@ -36,6 +37,7 @@ class Update(Written, kw_only=True, tag="session.update"):
 
     def canonical(self) -> to.DuplexCommand:
         assert self.session is not UNSET, "the reader fills it in"
+        check_size(self.session or {}, "session", ("ref_audio", "extra_body"))
         return tier1.SessionUpdate(event_id=self.event_id, session=self.session or {})
 
 
@@ -101,8 +103,8 @@ class Append(Written, kw_only=True, tag="input_audio_buffer.append"):
     overlap: str | None = None
     force_barge_in: bool | None = None
     force_listen: bool | None = None
-    text: str | None = None
-    transcript: str | None = None
+    text: Hint | None = None
+    transcript: Hint | None = None
     overlap_silence_rms: Number | None = None
 
     def canonical(self) -> to.DuplexCommand:
@@ -231,6 +233,7 @@ class CreateResponse(Written, kw_only=True, tag="response.create"):
     def canonical(self) -> to.DuplexCommand:
         if not self.response:
             return tier1.CreateResponse(event_id=self.event_id)
+        check_size(self.response, "response", ("extra_body",))
         try:
             options = read_options(self.response)
         except RealtimeProtocolError as error:

@@ -12,7 +12,8 @@ from duologue.protocol.realtime.commands import ItemAudio
 from duologue.protocol.realtime.errors import RealtimeProtocolError
 from duologue.protocol.realtime.formats import check_rate, read_format
 from duologue.protocol.realtime.items import ContentPart, Item
-from duologue.protocol.realtime.json_types import JsonObject, Name
+from duologue.protocol.realtime.json_types import JsonObject
+from duologue.protocol.realtime.limits import ItemId, check_size
 from duologue.protocol.realtime.strict import read
 
 # (role, type as written) -> type as kept
@@ -36,7 +37,7 @@ _IMAGE_HEADS = (b"\xff\xd8", b"\x89PNG")
 
 
 class _WrittenItem(msgspec.Struct, kw_only=True):
-    id: Name | None = None
+    id: ItemId | None = None
     type: str | None = None
     role: str | None = None
     status: str | None = None
@@ -64,17 +65,22 @@ def read_item(item: JsonObject) -> tuple[Item, tuple[ItemAudio, ...]]:
     Raises RealtimeProtocolError with `param` relative to the command ("item.content[0].text").
     """
     try:
-        written = read(item, _WrittenItem)
-        kind = written.type or "message"
-        if kind == "message":
-            return _message(written)
-        if kind == "function_call":
-            return _function_call(written), ()
-        if kind == "function_call_output":
-            return _function_call_output(written), ()
-        raise RealtimeProtocolError("bad_event", f"{kind[:40]!r} items cannot be created", param="type")
+        read_as, audio = _read(read(item, _WrittenItem))
     except RealtimeProtocolError as error:
         raise error.under("item") from None
+    check_size(read_as, "item")
+    return read_as, audio
+
+
+def _read(written: _WrittenItem) -> tuple[Item, tuple[ItemAudio, ...]]:
+    kind = written.type or "message"
+    if kind == "message":
+        return _message(written)
+    if kind == "function_call":
+        return _function_call(written), ()
+    if kind == "function_call_output":
+        return _function_call_output(written), ()
+    raise RealtimeProtocolError("bad_event", f"{kind[:40]!r} items cannot be created", param="type")
 
 
 def _message(written: _WrittenItem) -> tuple[Item, tuple[ItemAudio, ...]]:

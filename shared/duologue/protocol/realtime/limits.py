@@ -1,11 +1,38 @@
-"""Reading the numbers that several objects of the API share."""
+"""Reading the numbers that several objects of the API share, and how large one command may be.
+
+What a client writes is echoed, several times, into a bounded output: a command that is legal and huge is refused
+when it is read, by name, and costs nobody a session.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+import msgspec
+
 from duologue.protocol.realtime.errors import RealtimeProtocolError
+
+MAX_EVENT_ID, MAX_ITEM_ID = 1024, 512
+"""Characters."""
+MAX_ECHOED_BYTES = 256 * 1024
+"""Of an item, of what one `session.update` changes, of the options of one response, as JSON."""
+
+EventId = Annotated[str, msgspec.Meta(max_length=MAX_EVENT_ID)]
+ItemId = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ITEM_ID)]
+Hint = Annotated[str, msgspec.Meta(max_length=MAX_ECHOED_BYTES // 4)]
+"""A transcript or text that comes with an append."""
 
 MAX_TOKENS = 1_000_000
 _UNLIMITED = frozenset({"inf", "infinity", "unlimited"})
+
+
+def check_size(value: Mapping[str, Any] | msgspec.Struct, param: str, apart: Iterable[str] = ()) -> None:
+    """Refuse what is more than `MAX_ECHOED_BYTES` as JSON; the keys in `apart` have bounds of their own."""
+    if isinstance(value, Mapping):
+        value = {key: one for key, one in value.items() if key not in apart}
+    if len(msgspec.json.encode(value)) > MAX_ECHOED_BYTES:
+        raise RealtimeProtocolError("bad_event", f"more than {MAX_ECHOED_BYTES} bytes of {param}", param=param)
 
 
 def read_max_tokens(value: int | str | None, param: str) -> int | None:
