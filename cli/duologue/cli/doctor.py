@@ -15,16 +15,12 @@ from rich.console import Console
 from duologue.models.cascade.parts import missing_parts
 from duologue.store.embedded import find_server
 
-#: What each part of the product imports. Without the first three nothing runs.
+#: What each part of the product imports.
 EXTRAS = {
     "gateway": ("fastapi", "uvicorn", "uvloop", "zmq", "redis", "prometheus_client"),
-    "session": ("zmq", "redis", "numpy", "soxr"),
+    "session": ("zmq", "redis", "numpy", "onnxruntime"),
     "client": ("websockets", "rich"),
-    "moshi": ("torch",),
-    "vllm": ("vllm",),
 }
-REQUIRED = ("gateway", "session", "client")
-
 OK, MISSING, OFF = "[green]ok     [/]", "[red]missing[/]", "[yellow]off    [/]"
 
 
@@ -71,7 +67,7 @@ def _packages() -> Iterator[Finding]:
     for extra, modules in EXTRAS.items():
         missing = [module for module in modules if importlib.util.find_spec(module) is None]
         what = f"packages of the extra {extra!r}" + (f": no {', '.join(missing)}" if missing else "")
-        yield Finding(not missing, what, f"pip install 'duologue[{extra}]'", fatal=extra in REQUIRED)
+        yield Finding(not missing, what, f"pip install 'duologue[{extra}]'")
 
 
 def _cascade() -> Iterator[Finding]:
@@ -95,7 +91,7 @@ def _port(port: int) -> Iterator[Finding]:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             advice = "stop what listens there, or use another --port"
-            yield Finding(False, f"port {port}: {error.strerror}", advice)
+            yield Finding(False, f"port {port}: {error.strerror}", advice, fatal=False)
         else:
             yield Finding(True, f"port {port} is free")
 

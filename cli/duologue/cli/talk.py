@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -40,11 +42,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="cascade", help="the model (%(default)s)")
     parser.add_argument("--instructions", help="what the model is told about its task")
     parser.add_argument("--api-key", help="the key of the server, if it wants one")
-    parser.add_argument("--answers", type=int, default=1, help="how many answers to wait for (%(default)s)")
-    parser.add_argument("--wait", type=float, default=60.0, help="seconds to wait for them (%(default)s)")
+    parser.add_argument("--answers", type=positive_int, default=1, help="how many answers to wait for (%(default)s)")
+    parser.add_argument("--wait", type=positive_s, default=60.0, help="seconds to wait for them (%(default)s)")
+
+
+def positive_int(text: str) -> int:
+    """An argument that counts something. Raises ArgumentTypeError."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+    return int(text)
+
+
+def positive_s(text: str) -> float:
+    """An argument in seconds. Raises ArgumentTypeError."""
+    with contextlib.suppress(ValueError):
+        if 0 < (seconds := float(text)) < math.inf:
+            return seconds
+    raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.out:
+        check_writable(options.out)
     with told_in_one_line():
         sound, rate_hz = _sound(options)
     config = SessionConfig(
@@ -59,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     with told_in_one_line():
         speaker = asyncio.run(_converse(client, sound, rate_hz, options))
     if options.out:
-        write_pcm16_wav(options.out, b"".join(answer.heard for answer in speaker.responses), OUT_RATE_HZ)
+        _write(options.out, b"".join(answer.heard for answer in speaker.responses))
     if not speaker.responses:
         raise UserError(f"no answer within {options.wait:g} s")
     return 0
@@ -70,6 +89,24 @@ def _sound(options: argparse.Namespace) -> tuple[bytes, int]:
     if options.wav:
         return _read(options.wav)
     return (spoken(options.say) if options.say else b""), RATE_HZ
+
+
+def check_writable(path: Path) -> None:
+    """Before the conversation, not after it. Raises UserError; leaves the file as it is, if there is one."""
+    was_there = path.exists()
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise UserError(f"--out {path}: {error.strerror}") from None
+    if not was_there:
+        path.unlink()
+
+
+def _write(path: Path, pcm: bytes) -> None:
+    try:
+        write_pcm16_wav(path, pcm, OUT_RATE_HZ)
+    except OSError as error:
+        raise UserError(f"--out {path}: {error.strerror}") from None
 
 
 def _read(path: Path) -> tuple[bytes, int]:
@@ -84,6 +121,8 @@ def _read(path: Path) -> tuple[bytes, int]:
 async def _converse(client: DuplexClient, sound: bytes, rate_hz: int, options: argparse.Namespace) -> Speaker:
     transcript = Transcript(Console())
     async with client:
+        if not owns_its_turns(client.session_info):
+            await client.send({"type": "session.update", "session": {"turn_detection": {"type": "server_vad"}}})
         with contextlib.ExitStack() as stack:
             microphone = stack.enter_context(Microphone(rate_hz)) if options.mic else None
             sink = microphone.play if microphone else None
@@ -104,6 +143,12 @@ async def _converse(client: DuplexClient, sound: bytes, rate_hz: int, options: a
                 for helper in helpers:
                     helper.cancel()
     return speaker
+
+
+def owns_its_turns(session: dict[str, Any]) -> bool:
+    """Whether somebody says when a turn ends: the model, or the server's detector. Nobody commits here."""
+    capabilities = session.get("capabilities") or {}
+    return bool(capabilities.get("supports_model_native_turn_policy") or session.get("turn_detection"))
 
 
 async def _listen(client: DuplexClient, transcript: Transcript, speaker: Speaker) -> None:

@@ -56,7 +56,8 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(str(error)) from None
     _ports_are_free(settings)
     home.take()
-    embedded = settings.store.url == StoreSettings().url and not options.redis_url
+    told = options.redis_url or "DUOLOGUE_STORE__URL" in os.environ
+    embedded = not told and settings.store.url == StoreSettings().url
     try:
         return asyncio.run(_System(settings, home, embedded=embedded).run())
     finally:

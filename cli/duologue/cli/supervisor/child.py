@@ -11,12 +11,13 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from duologue.cli.supervisor.backoff import Backoff
 from duologue.runtime.processes import die_with_parent
+from duologue.runtime.settings_reading import PREFIX
 
 #: A child that logs longer lines than this has them passed on in pieces: a line is for a person to read.
 MAX_LINE_BYTES = 16 * 1024
@@ -77,7 +78,7 @@ class Child:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            env={**os.environ, **self.spec.env},
+            env={**inherited(os.environ), **self.spec.env},
             start_new_session=True,
             limit=MAX_LINE_BYTES,
             preexec_fn=lambda: die_with_parent(parent, death_signal),
@@ -112,5 +113,7 @@ class Child:
             self.process.send_signal(number)
 
 
-def children_of_kind(children: Sequence[Child], kind: str) -> list[Child]:
-    return [child for child in children if child.spec.kind == kind]
+def inherited(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a child gets of our environment. Settings in it are in the child's configuration already, under the
+    command line: read again by the child, they would win over it."""
+    return {name: value for name, value in environment.items() if not (name.startswith(PREFIX) and "__" in name)}

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -34,12 +34,12 @@ class SystemPlan(msgspec.Struct, frozen=True):
 
 def plan_system(settings: SystemSettings, home: Home, config: Path, *, embedded: bool) -> SystemPlan:
     """Raises UserError for a pipeline that cannot be used, or when there is no server for the store."""
-    pipelines = [_pipeline(name) for name in settings.pipelines]
+    pipelines = {reference: _pipeline(reference) for reference in settings.pipelines}
     return SystemPlan(
         store=(_store(home),) if embedded else (),
         workers=tuple(
-            _service("stages", f"worker-{group}", "worker", config, "--worker", group, "--pipelines", names)
-            for group, names in worker_groups(pipelines).items()
+            _service("stages", f"worker-{group}", "worker", config, "--worker", group, "--pipelines", served)
+            for group, served in worker_groups(pipelines).items()
         ),
         shards=tuple(
             _service("session", f"shard-{n}", "shard", config) for n in range(1, settings.supervisor.shards + 1)
@@ -54,13 +54,13 @@ def plan_system(settings: SystemSettings, home: Home, config: Path, *, embedded:
     )
 
 
-def worker_groups(pipelines: Sequence[PipelineSpec]) -> dict[str, str]:
-    """Worker group -> the names of its pipelines, with commas. A group is one process."""
+def worker_groups(pipelines: Mapping[str, PipelineSpec]) -> dict[str, str]:
+    """Worker group -> its pipelines as they were given (name or path), with commas. A group is one process."""
     groups: dict[str, list[str]] = {}
-    for pipeline in pipelines:
+    for reference, pipeline in pipelines.items():
         for worker in pipeline.workers:
-            groups.setdefault(worker, []).append(pipeline.name)
-    return {worker: ",".join(names) for worker, names in groups.items()}
+            groups.setdefault(worker, []).append(reference)
+    return {worker: ",".join(references) for worker, references in groups.items()}
 
 
 def _pipeline(name: str) -> PipelineSpec:

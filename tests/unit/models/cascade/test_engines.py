@@ -255,7 +255,7 @@ def test_a_url_answers_and_gets_the_history(remote: Engines) -> None:
 
 
 @pytest.mark.parametrize(
-    ("plan", "code"), [("refuse", "thinker_http_401"), ("garbage", "thinker_failed"), ("empty", "empty_answer")]
+    ("plan", "code"), [("refuse", "thinker_failed"), ("garbage", "thinker_failed"), ("empty", "empty_answer")]
 )
 def test_what_goes_wrong_there_is_coded(remote: Engines, plan: str, code: str) -> None:
     (answer,) = typed(remote, plan).answers

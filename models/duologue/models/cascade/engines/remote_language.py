@@ -2,13 +2,15 @@
 
 Rule 1. One event loop in one thread serves all answers. Cancelling closes the connection of that answer:
         the server sees it and stops.
-Rule 2. The key comes from an environment variable and is in no message and no log line.
+Rule 2. The key comes from an environment variable and is in no message and no log line. Where the server is and
+        what it answered is in the log at most: an error goes to whoever is talking.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from concurrent.futures import Future
 from threading import Thread
 from typing import Any
@@ -19,8 +21,9 @@ from duologue.models.cascade.engines.language import LanguageError, LanguageMode
 from duologue.models.cascade.settings import Thinker
 from duologue.models.cascade.wire import Ask
 
+_log = logging.getLogger("duologue.models.cascade")
+
 CONNECT_S = 5.0
-_BODY_CHARS = 200
 
 
 class RemoteLanguage(LanguageModel):
@@ -72,9 +75,11 @@ class RemoteLanguage(LanguageModel):
         except LanguageError as error:
             listener.failed(error)
         except httpx.TimeoutException:
-            listener.failed(LanguageError("thinker_timeout", f"{self._url} did not answer in time"))
-        except httpx.HTTPError as error:
-            listener.failed(LanguageError("thinker_unavailable", f"{self._url}: {type(error).__name__}"))
+            listener.failed(LanguageError("thinker_timeout", "the language model did not answer in time"))
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            # Where it is and what it said is for the operator's log; this goes to whoever is talking.
+            _log.warning("%s: %s", self._url, type(error).__name__)
+            listener.failed(LanguageError("thinker_unavailable", "the language model cannot be reached"))
         else:
             listener.ended(finished != "length")
 
@@ -89,8 +94,9 @@ class RemoteLanguage(LanguageModel):
         finished = ""
         async with self._client.stream("POST", self._url, json=request) as response:
             if response.status_code != 200:
-                body = (await response.aread()).decode(errors="replace")[:_BODY_CHARS]
-                raise LanguageError(f"thinker_http_{response.status_code}", f"{self._url} answered: {body}")
+                _log.warning("%s answered with status %d", self._url, response.status_code)
+                code = "thinker_unavailable" if response.status_code >= 500 else "thinker_failed"
+                raise LanguageError(code, f"the language model's server answered with status {response.status_code}")
             async for line in response.aiter_lines():
                 if not line.startswith("data:"):
                     continue
@@ -105,8 +111,8 @@ def _read(data: str, listener: Listener) -> str:
     """One event of the stream; the finish reason if it has one. Raises LanguageError."""
     try:
         chunk: Any = json.loads(data)
-        if problem := chunk.get("error"):
-            raise LanguageError("thinker_failed", str(problem)[:_BODY_CHARS])
+        if chunk.get("error"):
+            raise LanguageError("thinker_failed", "the language model's server broke off with an error")
         finished = ""
         for choice in chunk.get("choices") or ():
             if delta := (choice.get("delta") or {}).get("content"):

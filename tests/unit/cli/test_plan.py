@@ -1,0 +1,49 @@
+"""Which processes make up a system, and what they inherit."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from duologue.cli.errors import UserError
+from duologue.cli.home import Home
+from duologue.cli.supervisor.child import ChildSpec, inherited
+from duologue.cli.supervisor.plan import SystemPlan, plan_system
+from duologue.runtime.settings import settings_from
+
+pytestmark = pytest.mark.unit
+
+
+def planned(tmp_path: Path, *pipelines: str) -> SystemPlan:
+    return plan_system(settings_from({"pipelines": pipelines}), Home(tmp_path), tmp_path / "c.toml", embedded=False)
+
+
+def served(spec: ChildSpec) -> str:
+    return spec.argv[spec.argv.index("--pipelines") + 1]
+
+
+def test_pipelines_of_one_group_share_a_process(tmp_path: Path) -> None:
+    workers = planned(tmp_path, "loopback", "loopback-1s").workers
+    assert [(spec.name, served(spec)) for spec in workers] == [
+        ("worker-loopback-a", "loopback,loopback-1s"),
+        ("worker-loopback-b", "loopback,loopback-1s"),
+    ]
+
+
+def test_a_worker_is_told_the_file_it_was_given_not_the_name_in_it(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    text = (files("duologue.models.loopback") / "loopback.toml").read_text()
+    mine.write_text(text.replace('name = "loopback"', 'name = "mine"'))
+    assert {served(spec) for spec in planned(tmp_path, str(mine)).workers} == {str(mine)}
+
+
+def test_an_unknown_pipeline_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no-such-model"):
+        planned(tmp_path, "no-such-model")
+
+
+def test_settings_in_the_environment_reach_children_through_their_configuration_only() -> None:
+    environment = {"PATH": "/bin", "DUOLOGUE_HOME": "/h", "DUOLOGUE_GATEWAY__PORT": "9", "DUOLOGUE_STORE__URL": "x"}
+    assert inherited(environment) == {"PATH": "/bin", "DUOLOGUE_HOME": "/h"}
