@@ -8,9 +8,18 @@ from unit.session.core.event_rules import violations
 from unit.session.core.session_world import World, error_codes, pick, spoken, types
 from unit.session.core.test_responses import asked
 
-from duologue.fence import DeliveryId
-from duologue.protocol.duplex import Commit, SessionHeartbeat
-from duologue.session.core import CheckpointWanted, Covered, Deliver, Delivered, Invalidate, SessionLimits, Tick
+from duologue.fence import CommandNo, DeliveryId
+from duologue.protocol.duplex import Commit, ContentPart, CreateItem, SessionHeartbeat, message_item
+from duologue.session.core import (
+    Attached,
+    CheckpointWanted,
+    Covered,
+    Deliver,
+    Delivered,
+    Invalidate,
+    SessionLimits,
+    Tick,
+)
 from duologue.session.core.engine_session import DuplexEngineSession
 from duologue.session.core.outbox import DuplexOutputBuffer, Entry
 
@@ -144,6 +153,45 @@ def test_the_count_limits_too() -> None:
             world.send(SessionHeartbeat())
     assert types(world.events)[-2:] == ["error", "session.closed"]
     assert len(world.events) == 22
+
+
+@pytest.mark.parametrize("held", ["covers", "delivers"])
+def test_a_burst_of_commands_waits_for_room_in_the_output(held: str) -> None:
+    world = World(holds=[held])
+    for number in range(200):
+        world.send(CreateItem(item=message_item(f"item_{number}", "user", text_part(number))))
+    assert world.machine.input_waits
+    if held == "delivers":
+        assert "session.heartbeat_ack" in types(world.send(SessionHeartbeat())), "it does not wait"
+    world.holds.clear()
+    world.fact(Covered(world.checkpoints[-1].number))
+    world.fact(Delivered(DeliveryId(1, world.last_n)))
+    assert not error_codes(world.events)
+    done = [event["item"]["id"] for event in pick(world.events, "conversation.item.done")]
+    assert done == [f"item_{number}" for number in range(200)]
+    assert world.machine.applied == world.machine.covered == CommandNo(1, world.sent)
+
+
+def test_an_attachment_does_not_wait_for_room_that_only_it_can_make() -> None:
+    world = World(holds=["delivers"], limits=SessionLimits(max_output_events=40))
+    for number in range(10):
+        world.send(CreateItem(item=message_item(f"item_{number}", "user", text_part(number))))
+    assert world.machine.input_waits
+    world.fact(Attached(2))
+    assert not world.machine.input_waits
+    assert world.machine.applied == world.machine.covered == CommandNo(1, 10)
+
+
+def test_live_sound_does_not_wait_for_room() -> None:
+    world = World(auto=True, holds=["delivers"], limits=SessionLimits(max_output_events=8))
+    for _ in range(4):
+        world.send(SessionHeartbeat())
+    world.say()
+    assert len(world.submits) == 1
+
+
+def text_part(number: int) -> ContentPart:
+    return ContentPart(type="input_text", text=f"hello {number}")
 
 
 def test_an_acknowledgement_is_a_watermark_and_frees() -> None:

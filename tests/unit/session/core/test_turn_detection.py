@@ -415,9 +415,9 @@ def test_a_fault_of_ours_leaves_nobody_waiting() -> None:
     world.say(400)
     world.say(80)
     world.plugin.faults = 1
+    world.holds.clear()
     world.fact(world.verdict(questions(world)[-1]))
     assert error_codes(world.events) == ["internal_error"]
-    world.holds.clear()
     hear(world, (VOICE, 320))
     assert not world.machine.input_waits
 

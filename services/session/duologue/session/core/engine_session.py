@@ -196,6 +196,8 @@ class Intake(msgspec.Struct):
     gap_at: float = -1.0
     """When the next silent unit of a media gap is due; -1: none."""
     gap_units: int = 0
+    released: CommandNo = CommandNo()
+    """Commands up to this one do not wait for the output: an attachment waits for them."""
 
 
 class OpenResponse(msgspec.Struct):

@@ -1,7 +1,9 @@
 """The ordered input: commands that must keep their order wait here for a conversion; the others do not. SANS-I/O.
 
 Rule 1. Append, commit, clear, item commands, `response.create` and every update form one queue. It waits only
-        while a long payload is converted elsewhere, and while the speech detector looks at an append.
+        while a long payload is converted elsewhere, while the speech detector looks at an append, and while
+        more than half of what the output may hold is not delivered (appends of an auto session go on: sound is
+        live, and what the model says is not an answer to one command).
 Rule 2. Cancel, barge-in, close, acknowledgement and heartbeat never wait for it; `input.cancel` and `barge_in`
         drop from it the input that was sent before them.
 Rule 3. A command is applied once: numbers at or below what was applied are ignored.
@@ -84,7 +86,7 @@ def from_client(ctx: SessionContext, fact: FromClient) -> None:
     state.life.active_at = ctx.now
     state.outbox.dirty = True
     command = fact.command
-    if queue and not isinstance(command, _PREEMPTS):
+    if (queue or _must_wait(ctx, no, command)) and not isinstance(command, _PREEMPTS):
         _queue(ctx, Queued(no, command, _cost(ctx, command)))
         _drain(ctx)  # after a fault of ours nothing is under way that would
     elif queue:
@@ -100,11 +102,37 @@ def from_client(ctx: SessionContext, fact: FromClient) -> None:
         _catch_up(ctx)
 
 
+def _must_wait(ctx: SessionContext, no: CommandNo | None, command: DuplexCommand) -> bool:
+    """There is hardly room for what the command would tell; what is delivered makes some."""
+    state = ctx.state
+    if not state.outbox.crowded(ctx.limits) or (ctx.auto and isinstance(command, AppendAudio)):
+        return False
+    return no is None or no > state.intake.released
+
+
+def resume(ctx: SessionContext) -> None:
+    """There is room in the output again, perhaps."""
+    if ctx.state.intake.queue and not ctx.state.life.closing:
+        _drain(ctx)
+        if not ctx.state.intake.queue:
+            _catch_up(ctx)
+
+
+def release(ctx: SessionContext) -> None:
+    """Nothing is delivered until an attachment is served, and it waits for what was sent before it."""
+    intake = ctx.state.intake
+    numbers = [queued.no for queued in intake.queue if queued.no is not None]
+    if numbers:
+        intake.released = max(numbers)
+        resume(ctx)
+
+
 def _known(ctx: SessionContext, no: CommandNo) -> bool:
     """While something waits: the number is in the queue, or was carried out before its turn."""
     state = ctx.state
     applied = any(no == one.no for one in state.ahead)
-    return applied or any(queued.no is not None and no <= queued.no for queued in state.intake.queue)
+    newest = next((queued.no for queued in reversed(state.intake.queue) if queued.no is not None), None)
+    return applied or (newest is not None and no <= newest)
 
 
 def refused(ctx: SessionContext, fact: InputRefused) -> None:
@@ -343,6 +371,8 @@ def _drain(ctx: SessionContext) -> None:
             _refuse(ctx, head.refusal)
             _pop(ctx)
         elif head.command is not None:
+            if head.pcm is None and _must_wait(ctx, head.no, head.command):
+                break
             cost, head.cost = head.cost, 0
             intake.queue_bytes -= cost
             if _begin(ctx, head.no, head.command, head):

@@ -242,12 +242,14 @@ class DuplexSessionMachine:
                 ledger = ctx.state.ledgers.get(entry.media_of)
                 if ledger is not None:
                     ledger.sent(entry.through_ms, ctx.now)
+        intake.resume(ctx)
 
     def _covered(self, ctx: SessionContext, number: int) -> None:
         state = ctx.state
         if state.outbox.outstanding and number >= state.outbox.outstanding:
             state.covered = state.saving
         ctx.effects.extend(state.outbox.confirm(number))
+        intake.resume(ctx)
 
     # -- attachment ---------------------------------------------------------------------------------------
 
@@ -261,6 +263,7 @@ class DuplexSessionMachine:
         life.active_at = ctx.now
         ctx.state.outbox.dirty = True
         ctx.effects.extend(self.unacknowledged())
+        intake.release(ctx)
 
     def _detached(self, ctx: SessionContext, command: Detached) -> None:
         life = ctx.state.life

@@ -62,6 +62,10 @@ class DuplexOutputBuffer(msgspec.Struct):
             and self.events < limits.max_output_events + limits.reserve_output_events
         )
 
+    def crowded(self, limits: SessionLimits) -> bool:
+        """More than half of what it may hold is not acknowledged."""
+        return self.size_bytes > limits.max_output_bytes // 2 or self.events > limits.max_output_events // 2
+
     def put(self, entry: Entry) -> Deliver | None:
         """Take one event; the order to deliver it, if it may leave at once."""
         self.size_bytes += len(entry.body)
