@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -19,6 +18,7 @@ from duologue.cli.microphone import Microphone
 from duologue.cli.open_microphone import CHUNK_MS, OpenMicrophone
 from duologue.cli.speaker import Speaker
 from duologue.cli.transcript import Transcript
+from duologue.cli.turns import ends_its_turns
 from duologue.cli.voice import RATE_HZ, spoken
 from duologue.client import (
     AudioFormat,
@@ -66,13 +66,10 @@ def run(options: argparse.Namespace) -> int:
         check_writable(options.out)
     with told_in_one_line():
         sound, rate_hz = _sound(options)
-    config = SessionConfig(
-        instructions=options.instructions,
-        input_audio=AudioFormat("pcm16", rate_hz),
-        output_audio=AudioFormat("pcm16", OUT_RATE_HZ),
-    )
     try:
-        client = DuplexClient(options.url, model=options.model, config=config, api_key=options.api_key)
+        client = DuplexClient(
+            options.url, model=options.model, config=_config(options, rate_hz), api_key=options.api_key
+        )
     except ValueError as error:
         raise UserError(f"--url: {error}") from None
     with told_in_one_line():
@@ -82,6 +79,18 @@ def run(options: argparse.Namespace) -> int:
     if not speaker.responses:
         raise UserError(f"no answer within {options.wait:g} s")
     return 0
+
+
+def _config(options: argparse.Namespace, rate_hz: int) -> SessionConfig:
+    """Nobody commits here: where the model does not end the turns itself, the server's detector is to."""
+    ends_turns = ends_its_turns(options.url, options.model, options.api_key)
+    return SessionConfig(
+        instructions=options.instructions,
+        input_audio=AudioFormat("pcm16", rate_hz),
+        output_audio=AudioFormat("pcm16", OUT_RATE_HZ),
+        auto_response=ends_turns,
+        turn_detection=None if ends_turns else {"type": "server_vad"},
+    )
 
 
 def _sound(options: argparse.Namespace) -> tuple[bytes, int]:
@@ -121,8 +130,6 @@ def _read(path: Path) -> tuple[bytes, int]:
 async def _converse(client: DuplexClient, sound: bytes, rate_hz: int, options: argparse.Namespace) -> Speaker:
     transcript = Transcript(Console())
     async with client:
-        if not owns_its_turns(client.session_info):
-            await client.send({"type": "session.update", "session": {"turn_detection": {"type": "server_vad"}}})
         with contextlib.ExitStack() as stack:
             microphone = stack.enter_context(Microphone(rate_hz)) if options.mic else None
             sink = microphone.play if microphone else None
@@ -143,12 +150,6 @@ async def _converse(client: DuplexClient, sound: bytes, rate_hz: int, options: a
                 for helper in helpers:
                     helper.cancel()
     return speaker
-
-
-def owns_its_turns(session: dict[str, Any]) -> bool:
-    """Whether somebody says when a turn ends: the model, or the server's detector. Nobody commits here."""
-    capabilities = session.get("capabilities") or {}
-    return bool(capabilities.get("supports_model_native_turn_policy") or session.get("turn_detection"))
 
 
 async def _listen(client: DuplexClient, transcript: Transcript, speaker: Speaker) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class BadWav(ValueError):
-    """The file is no PCM16 WAV; the message says what it is."""
+    """The file is no PCM16 WAV, or an empty one; the message says what it is."""
 
 
 def read_pcm16_wav(path: str | Path) -> tuple[bytes, int]:
@@ -18,6 +18,8 @@ def read_pcm16_wav(path: str | Path) -> tuple[bytes, int]:
             data = file.readframes(file.getnframes())
     except (wave.Error, EOFError) as error:
         raise BadWav(f"{path} is not a readable WAV file: {str(error) or 'it is cut short'}") from None
+    if not data:
+        raise BadWav(f"{path} holds no sound")
     if width != 2:
         raise BadWav(f"{path} has {8 * width}-bit samples; 16-bit PCM is needed")
     if channels > 1:
