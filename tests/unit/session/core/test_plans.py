@@ -190,6 +190,14 @@ def test_an_error_of_the_model_is_told_with_its_code() -> None:
     ]
 
 
+@pytest.mark.parametrize(("code", "again"), [("recognition_overloaded", True), ("runtime_append_failed", False)])
+def test_an_error_of_the_model_says_whether_it_may_be_tried_again(code: str, again: bool) -> None:
+    world = World(planning(), auto=True)
+    world.say()
+    [told] = pick(world.answer(ModelOutput(error_code=code)), "error")
+    assert told["error"]["retryable"] is again
+
+
 def test_trouble_with_the_input_leaves_the_answer_alone() -> None:
     world = conversing()
     world.answer(spoken("it is noon "), last=False)

@@ -45,7 +45,7 @@ def fail(ctx: SessionContext, code: str, message: str) -> None:
 
 def tell(ctx: SessionContext, code: str, message: str) -> None:
     """Tell an error of the model."""
-    ctx.error(RealtimeProtocolError(code, message or code, retryable=False))
+    ctx.error(RealtimeProtocolError(code, message or code))
 
 
 def end_failed(ctx: SessionContext, reason: str) -> None:
