@@ -196,20 +196,14 @@ class DuplexClient:
         """
         event_id = str(command.get("event_id") or f"evt_{next(self._ids):08x}")
         frame = json.dumps({**command, "event_id": event_id}, separators=(",", ":"))
-        while True:
-            await self._wait_online()
-            self._cursor.sent(event_id, command["type"], frame)
-            await self._write(frame)
-            return event_id
+        await self._wait_online()
+        self._cursor.sent(event_id, command["type"], frame)
+        await self._write(frame)
+        return event_id
 
     async def _wait_online(self) -> None:
-        while not self._online.is_set():
-            if self._ended.is_set():
-                raise self._end or DuplexSessionClosedError("client_close", expected=True)
-            waiters = [asyncio.ensure_future(event.wait()) for event in (self._online, self._ended)]
-            await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
-            for waiter in waiters:
-                waiter.cancel()
+        """Until there is a connection, or never will be one again: the end of the session sets both events."""
+        await self._online.wait()
         if self._ended.is_set():
             raise self._end or DuplexSessionClosedError("client_close", expected=True)
 

@@ -1,4 +1,4 @@
-"""CPU and memory of process groups, from the kernel."""
+"""CPU of process groups, from the kernel."""
 
 from __future__ import annotations
 
@@ -25,16 +25,6 @@ def cpu_s(pids: Sequence[int]) -> float:
     return total
 
 
-def rss_mb(pids: Sequence[int]) -> float:
-    total = 0
-    for pid in pids:
-        try:
-            total += psutil.Process(pid).memory_info().rss
-        except psutil.NoSuchProcess:
-            continue
-    return total / 2**20
-
-
 class CpuMeter:
     """CPU seconds of each group between `start` and `stop`."""
 
@@ -49,7 +39,3 @@ class CpuMeter:
             self._before = now
         else:
             self.used = {name: now[name] - self._before[name] for name in now}
-
-    @property
-    def total_s(self) -> float:
-        return sum(self.used.values())

@@ -44,7 +44,7 @@ def test_the_toml_names_this_plugin_and_two_workers() -> None:
 
 def test_no_engine_library_is_imported() -> None:
     code = (
-        "import sys, duologue.models.cascade.plugin, duologue.models.cascade.preset, duologue.models.cascade.parts\n"
+        "import sys, duologue.models.cascade.plugin, duologue.models.cascade.parts\n"
         "bad = {'onnxruntime', 'ctranslate2', 'tokenizers', 'xllamacpp', 'hibari', 'httpx', 'soxr'}\n"
         "print(sorted(bad & set(sys.modules)))"
     )

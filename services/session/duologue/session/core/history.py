@@ -35,10 +35,6 @@ def previous_of(ctx: SessionContext, item_id: str) -> str | None:
     return before
 
 
-def last_id(ctx: SessionContext) -> str | None:
-    return next((entry.item.id for entry in reversed(ctx.state.history) if entry.shown), None)
-
-
 def place(ctx: SessionContext, entry: HistoryItem, after: str | None = None) -> None:
     """Put an item at the end, at the head (`after` "root"), or behind an item. Raises `item_not_found`."""
     history = ctx.state.history
@@ -65,12 +61,6 @@ def announce(ctx: SessionContext, item: Item) -> str | None:
 
 def finish(ctx: SessionContext, item: Item) -> None:
     ctx.emit(ItemDone(event_id=ctx.event_id(), previous_item_id=previous_of(ctx, item.id), item=item))
-
-
-def replace_item(ctx: SessionContext, item: Item) -> None:
-    entry = ctx.state.item_of(item.id)
-    if entry is not None:
-        entry.item = item
 
 
 def without_marks(item: Item) -> Item:
