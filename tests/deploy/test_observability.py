@@ -177,10 +177,19 @@ def test_prometheus_reads_the_rules() -> None:
     assert "./deploy/grafana/dashboards:/var/lib/grafana/dashboards:ro" in compose
 
 
-def test_what_is_for_the_operator_stays_inside() -> None:
+@pytest.mark.parametrize(
+    ("path", "reached"),
+    [
+        *((path, True) for path in ("/v1/realtime", "/v1/duplex", "/v1/models", "/health", "/readyz")),
+        *((path, False) for path in ("/metrics", "/drain", "/%64rain", "/%6detrics", "/", "/docs")),
+    ],
+)
+def test_strangers_reach_what_is_listed_and_nothing_else(path: str, reached: bool) -> None:
     balancer = (ROOT / "deploy/haproxy.cfg").read_text()
     frontend = balancer.partition("frontend realtime")[2].partition("\nbackend")[0]
-    assert "http-request deny deny_status 404 if { path -m beg /metrics /drain }" in frontend
+    rule = re.search(r"http-request deny deny_status 404 unless \{ path -m beg (\S+) \} \|\| \{ path (.+) \}", frontend)
+    assert rule is not None
+    assert (path.startswith(rule[1]) or path in rule[2].split()) is reached
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
