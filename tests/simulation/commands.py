@@ -14,7 +14,7 @@ from simulation.record import Record
 INPUT_RATE_HZ = 16_000
 INLINE_MS = 200
 """Longer appends are converted elsewhere, and what comes behind them waits."""
-MAY_WAIT = 16
+MAY_WAIT = 64
 """How much may wait behind one."""
 CUTS = ("response.cancel", "input.cancel", "barge_in", "output_audio_buffer.clear")
 COUNTED = {

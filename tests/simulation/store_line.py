@@ -71,6 +71,8 @@ class Depot:
         reply = self.server.evaluate(script, keys, args)
         if script.name == "session/checkpoint" and reply[0] == b"ok":
             self.world.witness.checkpointed(keys[0][3:-1], int(args[1]), args[4])
+        elif script.name == "journal/release":
+            self.world.witness.of(keys[0][4:-1]).released = True
         return reply
 
 
@@ -84,6 +86,9 @@ class Line(ScriptRunner):
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Arg]) -> Reply:
         depot, loop = self._depot, asyncio.get_running_loop()
         answer: asyncio.Future[Reply] = loop.create_future()
+        session_id = keys[0][3:-1] if script.name == "session/checkpoint" else ""
+        if session_id:
+            depot.world.witness.checkpoint_asked(session_id)
         if self._node.alive:
             due = depot.due()
             if depot.delays():
@@ -96,9 +101,12 @@ class Line(ScriptRunner):
                 loop.call_at(due, self._carry_out, script, keys, args, answer)
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                return await answer
+                reply = await answer
         except TimeoutError:
             raise StoreUnavailable(f"{script.name}: no answer") from None
+        if session_id:
+            depot.world.witness.checkpoint_answered(session_id)
+        return reply
 
     def _carry_out(
         self, script: Script, keys: Sequence[str], args: Sequence[Arg], answer: asyncio.Future[Reply] | None

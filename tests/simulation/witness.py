@@ -6,7 +6,6 @@ the core but two: a delivery id, and how far a checkpoint says that its events g
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 _decode = msgspec.json.Decoder().decode
 
 AUDIO = "response.output_audio.delta"
+TRIP_ECHO_S = 2.5
 STRUCTURAL_WAIT_S = 0.25
 """How long a structural event waits for its checkpoint, once; then the breaker lets it go."""
 
@@ -60,11 +60,14 @@ class Seen:
         """Responses whose audio was taken back, and the last seq that was out by then."""
         self.covered = DeliveryId()
         """The last event that a checkpoint in the store contains."""
-        self.unanswered: deque[float] = deque()
-        """When the checkpoints that the store has not answered were asked for."""
+        self.asked_at: float | None = None
+        """When the checkpoint that the store has not answered was asked for first."""
         self.tripped_until = -1.0
+        """Structural events that did not wait may still be under way until then."""
         self.holed = False
         """What was sent while the store was away is lost: its egress ended before the store was back."""
+        self.released = False
+        """Its journal is gone, and with it what could wait for it."""
         self.owner_over = False
         """Somebody else owns it: from here on nothing of it may change in the store."""
 
@@ -92,6 +95,23 @@ class Witness:
         peek = _peek(blob)
         self._world.count["checkpoint held an event"] += bool(peek.outbox.held)
         seen.covered = max(seen.covered, DeliveryId(owner, peek.outbox.n))
+
+    def checkpoint_asked(self, session_id: str) -> None:
+        """A shard sends a checkpoint, perhaps again."""
+        seen = self.of(session_id)
+        if seen.asked_at is None:
+            seen.asked_at = self._world.now
+
+    def checkpoint_answered(self, session_id: str) -> None:
+        """The shard hears that it is stored, or refused."""
+        seen = self.of(session_id)
+        if self._tripped(seen):
+            seen.tripped_until = self._world.now + TRIP_ECHO_S
+        seen.asked_at = None
+
+    def _tripped(self, seen: Seen) -> bool:
+        """A checkpoint stays away for so long that structural events do not wait for it."""
+        return seen.asked_at is not None and self._world.now >= seen.asked_at + STRUCTURAL_WAIT_S
 
     def submitted(self, session_id: str, first_seq: int, entries: Sequence[Entry]) -> None:
         """A process sends a batch to the journal."""
@@ -122,7 +142,8 @@ class Witness:
 
     def _may_pass(self, session_id: str) -> bool:
         """Structural events of this session do not wait for a checkpoint now, or did not just now."""
-        return self._world.now < self.of(session_id).tripped_until or self._world.depot.troubled
+        seen = self.of(session_id)
+        return self._world.now < seen.tripped_until or self._tripped(seen)
 
     # -- the bus ---------------------------------------------------------------------------------------
 
@@ -155,7 +176,7 @@ class Witness:
         elif told != event["event_id"]:
             self._world.fail(f"{session_id}: seq {seq} is {told} and {event['event_id']}")
         if seq not in seen.journaled:
-            if not socket.gateway.service.gateway.breaker.open:
+            if not socket.gateway.service.gateway.breaker.open and not seen.released:
                 self._world.fail(f"{session_id}: seq {seq} was sent before the store had it")
             seen.live.add(seq)
             self._world.count["sent while the store was away"] += 1

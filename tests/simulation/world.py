@@ -93,6 +93,7 @@ class World:
         self.purged = 0
         """Events that gateways which are gone have purged."""
         self._lives: Counter[str] = Counter()
+        self._gateways_ever: list[GatewayNode] = []
         self._inherited: dict[str, Owner] = {}
         self._failure: str | None = None
         self._main: asyncio.Task[None] | None = None
@@ -153,9 +154,15 @@ class World:
             log.setLevel(level)
             log.propagate = propagate
             self.loop.close()
-            self.depot.server.close()
+            self._let_go()
         if self._failure is not None:
             raise Bad(self._failure)
+
+    def _let_go(self) -> None:
+        """Have the memory of this world given back: Lua and FastAPI's caches would keep it."""
+        self.depot.server.close()
+        for gateway in self._gateways_ever:
+            vars(gateway.service).clear()
 
     def _clear_away(self) -> None:
         """End what is left, which is nothing unless the world failed."""
@@ -214,6 +221,7 @@ class World:
             await asyncio.sleep(0.5)
             gateway = GatewayNode(self, name)
         self.gateways.append(gateway)
+        self._gateways_ever.append(gateway)
 
     # -- for clients and faults ------------------------------------------------------------------------
 
