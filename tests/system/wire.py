@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Self
 from urllib.parse import urlencode
 
+import dialect_judge
 import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 
@@ -26,6 +27,9 @@ class Wire:
     def __init__(self, ws: ClientConnection) -> None:
         self.ws = ws
         self.log: list[Event] = []
+        asked = ws.request
+        assert asked is not None
+        self.dialect = dialect_judge.dialect_of(asked.path, dict(asked.headers.raw_items()))
 
     @classmethod
     async def dial(cls, url: str, **query: str) -> Self:
@@ -59,7 +63,9 @@ class Wire:
     async def read(self) -> Event:
         """The next event. Raises ConnectionClosed."""
         async with asyncio.timeout(PATIENCE_S):
-            event: Event = json.loads(await self.ws.recv())
+            body = await self.ws.recv()
+        event: Event = json.loads(body)
+        dialect_judge.judge([body], self.dialect)
         self.log.append(event)
         return event
 

@@ -171,7 +171,7 @@ class FakeShard(LinkHandler):
         self.say(message.session_id, {"type": "session.updated", "session": session})
 
     def _object(self, session_id: str) -> bytes:
-        return json.dumps({"id": session_id, "object": "realtime.session"}).encode()
+        return json.dumps({"id": session_id, "object": "realtime.session", "type": "realtime"}).encode()
 
     def _attach(self, link: Link, message: Attach) -> None:
         self.attached_with.append(message)

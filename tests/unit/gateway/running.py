@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import dialect_judge
 from unit.gateway.fake_shard import FakeShard
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
@@ -21,6 +22,8 @@ from duologue.store.memory import MemoryStore
 
 Event = dict[str, Any]
 WAIT_S = 5.0
+OWN = ("session.created", "error")
+"""What a gateway says by itself: the rest is the fake shard's."""
 
 
 class Client:
@@ -29,13 +32,19 @@ class Client:
     def __init__(self, ws: ClientConnection) -> None:
         self.ws = ws
         self.log: list[Event] = []
+        asked = ws.request
+        assert asked is not None
+        self.dialect = dialect_judge.dialect_of(asked.path, dict(asked.headers.raw_items()))
 
     async def send(self, type_: str, **fields: Any) -> None:
         await self.ws.send(json.dumps({"type": type_, **fields}))
 
     async def next(self) -> Event:
         async with asyncio.timeout(WAIT_S):
-            event: Event = json.loads(await self.ws.recv())
+            body = await self.ws.recv()
+        event: Event = json.loads(body)
+        if event["type"] in OWN:
+            dialect_judge.judge([body], self.dialect)
         self.log.append(event)
         return event
 

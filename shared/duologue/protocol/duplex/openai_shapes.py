@@ -18,6 +18,7 @@ _CANCEL_REASONS = {
     "output_audio_buffer_clear": "client_cancelled",
     "session_closed": "client_cancelled",
 }
+_ITEM_STATUSES = frozenset({"completed", "incomplete", "in_progress"})
 _INCOMPLETE_REASONS = frozenset({"max_output_tokens", "content_filter"})
 _BETA_PARTS = {"output_audio": "audio", "output_text": "text"}
 
@@ -37,8 +38,8 @@ def conversation_id(session_id: str) -> str:
 
 
 def ga_item(item: Item) -> Item:
-    """Without duplex keys; a cancelled item is incomplete."""
-    status = "incomplete" if item.status == "cancelled" else item.status
+    """Without duplex keys; an item that was cancelled or has failed is incomplete."""
+    status = item.status if item.status in _ITEM_STATUSES else "incomplete"
     content = item.content if item.content is UNSET else tuple(_bare(part) for part in item.content)
     return msgspec.structs.replace(item, status=status, content=content)
 
