@@ -19,6 +19,7 @@ from duologue.store.memory_commands import CommandError, MemoryCommands
 from duologue.store.ports import Entry, JournalAppender, OnAppended, StoreUnavailable
 from duologue.store.registrations import ScriptedRegistry
 from duologue.store.scripts import SCRIPTS, Arg, Reply, Script, ScriptRunner, journal_keys
+from duologue.store.secrets import ScriptedSecrets
 from duologue.store.sessions import ScriptedSessions
 
 _T = TypeVar("_T")
@@ -137,6 +138,7 @@ class MemoryStore:
         self.sessions = ScriptedSessions(self.server, ttl_s=session_ttl_s)
         self.journal = ScriptedJournal(self.server, limits)
         self.registry = ScriptedRegistry(self.server)
+        self.secrets = ScriptedSecrets(self.server)
         self.appender = MemoryAppender(self.server, limits, defer)
 
     async def open(self) -> None:

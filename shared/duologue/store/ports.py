@@ -296,6 +296,44 @@ class Journal(ABC):
         """The session is over: delete its journal. What comes late is refused `gone` for a minute."""
 
 
+# -- client secrets -----------------------------------------------------------------------------------
+
+
+class ClientSecret(msgspec.Struct, frozen=True):
+    """What is stored of an ephemeral secret; of the secret itself only the digest, as its key."""
+
+    principal: str
+    """Who minted it."""
+    session: bytes
+    """The preset of the sessions it opens, opaque."""
+    expires_at: float
+    """Unix seconds by the server's clock; from there on it opens no session."""
+    max_session_s: float = 0.0
+    """The longest that such a session may last; 0: no limit of its own."""
+    fresh: bool = True
+    """It still opens sessions; else it is kept for the resumes of one that it has opened."""
+
+
+class SecretStore(ABC):
+    """Ephemeral client secrets. They vanish by themselves."""
+
+    @abstractmethod
+    async def mint(
+        self, digest: bytes, *, principal: str, session: bytes, ttl_s: float, max_session_s: float = 0.0
+    ) -> ClientSecret:
+        """Store a new secret. Repeated with the same digest it changes nothing and answers the same."""
+
+    @abstractmethod
+    async def look_up(self, digest: bytes) -> ClientSecret | None:
+        """The secret, or None: unknown, or over."""
+
+    @abstractmethod
+    async def use(self, digest: bytes, *, resumable_s: float) -> Done | Refused:
+        """A session was opened with it: it authenticates resumes for so long from now, beyond its own end.
+
+        Refused `gone`: it is over."""
+
+
 # -- registrations ------------------------------------------------------------------------------------
 
 

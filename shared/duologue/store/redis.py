@@ -25,6 +25,7 @@ from duologue.store.journals import JournalLimits, ScriptedJournal
 from duologue.store.ports import StoreUnavailable
 from duologue.store.registrations import ScriptedRegistry
 from duologue.store.scripts import Arg, Reply, Script, ScriptRunner
+from duologue.store.secrets import ScriptedSecrets
 from duologue.store.sessions import ScriptedSessions
 from duologue.store.stats import REFUSALS, StoreStats
 
@@ -140,6 +141,7 @@ class RedisStore:
         )
         self.sessions = ScriptedSessions(self._runner, ttl_s=session_ttl_s)
         self.registry = ScriptedRegistry(self._runner)
+        self.secrets = ScriptedSecrets(self._runner)
         self.journal = ScriptedJournal(self._journal_runner, limits)
         self.appender = JournalWriter(journal_url or url, limits, timeout_s=timeout_s, stats=stats)
 

@@ -31,7 +31,7 @@ class Script(msgspec.Struct, frozen=True):
 
 def _load() -> dict[str, Script]:
     scripts: dict[str, Script] = {}
-    for folder in ("session", "journal", "registry"):
+    for folder in ("session", "journal", "registry", "secret"):
         prelude = (_FOLDER / folder / "_prelude.lua").read_bytes()
         for path in sorted((_FOLDER / folder).glob("[!_]*.lua")):
             name, source = f"{folder}/{path.stem}", prelude + path.read_bytes()
@@ -57,6 +57,10 @@ def session_keys(session_id: str) -> tuple[str, str, str]:
 
 def journal_keys(session_id: str) -> tuple[str, str]:
     return f"jh:{{{session_id}}}", f"j:{{{session_id}}}"
+
+
+def secret_keys(digest: bytes) -> tuple[str]:
+    return (f"cs:{{{digest.hex()}}}",)
 
 
 REGISTRY_KEYS = ("{registry}:due", "{registry}:who")
