@@ -46,6 +46,8 @@ class OpenSession(Message, frozen=True):
     update_event_id: str | None = None
     update_is_first: bool = True
     """False when another command opened a default session: then `session.update` was not sent."""
+    max_session_s: float = 0.0
+    """The longest that this session may last, below the shard's own limit; 0: no other limit."""
 
 
 class ClientInput(Message, frozen=True):
@@ -69,6 +71,8 @@ class Attach(Message, frozen=True):
     gateway: str
     after_gap: bool = False
     """The client came back past a hole: answer with the conversation's items."""
+    journaled: int = -1
+    """The last seq in the journal, by the claim; -1: not said."""
 
 
 class Detach(Message, frozen=True):
@@ -79,6 +83,13 @@ class Detach(Message, frozen=True):
     generation: int
     clean: bool = False
     """The client itself closed with 1000 or no code: ends sessions of the OpenAI dialects."""
+
+
+class AskNumbered(Message, frozen=True):
+    """How far does this session's numbering go? Asked for a client that has more than the journal."""
+
+    needs_credit = False
+    session_id: str
 
 
 class WantCovered(Message, frozen=True):
@@ -97,6 +108,24 @@ class Delivered(Message, frozen=True):
     egress: int
     through: DeliveryId
     seq: int
+
+
+class StartTurn(Message, frozen=True):
+    """Carry out one turn that belongs to no session (`/v1/chat/completions`). `session_id` is the turn's own id.
+
+    frames: [the session object, JSON, then the msgpack of each command, in order]. Answered by `TurnEvents`, or
+    by `SessionRefused`, which may also come after some of them.
+    """
+
+    session_id: str
+    model: str
+
+
+class CancelTurn(Message, frozen=True):
+    """Nobody waits for this turn any more. Not answered."""
+
+    needs_credit = False
+    session_id: str
 
 
 # -- shard -> gateway ---------------------------------------------------------------------------------
@@ -131,6 +160,18 @@ class Attached(Message, frozen=True):
     applied: CommandNo
     last_client_event_id: str | None
     input_audio_end_ms: int
+    seq: int = 0
+    through: DeliveryId = DeliveryId()
+    """What earlier egresses reported. More than the journal has: they sent it while the store was away, and ended
+    before it was back. Numbers go on above it; whoever has less of it has a gap."""
+
+
+class Numbered(Message, frozen=True):
+    """Answer to `AskNumbered`: the last number that an egress reported; 0 if the session is not here."""
+
+    needs_credit = False
+    session_id: str
+    seq: int
 
 
 class Delivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -188,6 +229,13 @@ class Replaced(Message, frozen=True):
     needs_credit = False
     session_id: str
     generation: int
+
+
+class TurnEvents(Message, frozen=True):
+    """What a turn says. frames: one event of the `openai` dialect each, JSON. `last`: the turn is over."""
+
+    session_id: str
+    last: bool = False
 
 
 # -- shard -> stage worker ----------------------------------------------------------------------------
@@ -313,16 +361,21 @@ AnyMessage = (
     | ClientInput
     | Attach
     | Detach
+    | AskNumbered
     | WantCovered
     | Delivered
+    | StartTurn
+    | CancelTurn
     | SessionOpened
     | SessionRefused
     | Attached
+    | Numbered
     | Deliveries
     | Invalidate
     | Covered
     | OwnerChanged
     | Replaced
+    | TurnEvents
     | OpenStages
     | Append
     | Abort

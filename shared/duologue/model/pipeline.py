@@ -52,6 +52,9 @@ class PipelineSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How far ahead of real time audio is delivered; 0: as it is made."""
     description: str = ""
     options: dict[str, Any] = {}
+    max_chat_turns: int = 0
+    """Turns of `/v1/chat/completions` that a shard carries out at once, beside its sessions; 0: none are served.
+    They use slots of the stages, so `slots` should be this much more than `max_sessions`."""
 
     @property
     def workers(self) -> tuple[str, ...]:

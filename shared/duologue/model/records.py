@@ -19,6 +19,15 @@ class PipelineRecord(msgspec.Struct, frozen=True):
     sessions: int = 0
     ready: bool = True
     """Every stage has a live worker."""
+    max_chat_turns: int = 0
+    """Turns of `/v1/chat/completions` at once; 0: it serves none."""
+    chat_turns: int = 0
+    """Of these, under way now."""
+
+    @property
+    def takes_chat(self) -> bool:
+        """Whether it has room for one more chat turn."""
+        return self.ready and self.chat_turns < self.max_chat_turns
 
 
 class ShardRecord(msgspec.Struct, frozen=True):

@@ -153,13 +153,18 @@ def test_beta_is_flat() -> None:
 
 def test_capabilities_have_the_keys_of_the_contract() -> None:
     told = p.DuplexCapabilities().to_realtime()
+    assert told.pop("supports_chat_completions") is False  # ours
     assert len(told) == 40
     assert (told["implementation_level"], told["required_input_modalities"]) == (
         "turn_based_duplex",
         ["audio"],
     )
+    ears_of_its_own = p.DuplexCapabilities(supports_model_native_turn_policy=True)
+    assert ears_of_its_own.implementation_level == "turn_based_duplex", "a cascade is no native duplex model"
     native = p.DuplexCapabilities(
-        supports_model_native_turn_policy=True, optional_input_modalities=("video", "audio")
+        supports_model_native_turn_policy=True,
+        supports_model_internal_state=True,
+        optional_input_modalities=("video", "audio"),
     ).to_realtime()
     assert (native["implementation_level"], native["optional_input_modalities"]) == (
         "model_native_duplex",

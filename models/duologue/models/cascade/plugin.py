@@ -81,6 +81,7 @@ class Cascade(DuplexModelPlugin[CascadeState]):
             stage_handoff_transport="zeromq",
             chunk_period_ms=self._settings.unit_ms,
             target_barge_in_latency_ms=1000,
+            supports_chat_completions=True,
         )
 
     # -- configuration ---------------------------------------------------------------------------------

@@ -105,6 +105,7 @@ class Loopback(DuplexModelPlugin[LoopbackState]):
             stage_handoff_transport="zeromq",
             chunk_period_ms=self._options.unit_ms,
             target_barge_in_latency_ms=None,
+            supports_chat_completions=self._options.talk,
         )
 
     # -- configuration ---------------------------------------------------------------------------------

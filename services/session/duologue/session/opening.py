@@ -156,6 +156,9 @@ class Opener:
 
     def _make(self, opening: Opening, owner: int) -> tuple[SessionMachine, list[SessionEffect]]:
         message = opening.message
+        limits = self._limits
+        if message.max_session_s:
+            limits = msgspec.structs.replace(limits, max_session_s=min(limits.max_session_s, message.max_session_s))
         return self._open_machine(
             session_id=message.session_id,
             seed=opening.seed,
@@ -163,7 +166,7 @@ class Opener:
             dialect=Dialect(message.dialect),
             model=opening.pipeline.name,
             plugin=opening.pipeline.plugin,
-            limits=self._limits,
+            limits=limits,
             request=opening.request,
             update_event_id=message.update_event_id,
             announced=message.announced,

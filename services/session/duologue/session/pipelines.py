@@ -23,7 +23,7 @@ class ServedPipeline(msgspec.Struct, frozen=True):
     def name(self) -> str:
         return self.spec.name
 
-    def record(self, sessions: int, *, ready: bool) -> PipelineRecord:
+    def record(self, sessions: int, *, ready: bool, chat_turns: int = 0) -> PipelineRecord:
         """What the registry is told of it."""
         traits = self.plugin.traits
         return PipelineRecord(
@@ -35,6 +35,8 @@ class ServedPipeline(msgspec.Struct, frozen=True):
             max_sessions=self.spec.max_sessions,
             sessions=sessions,
             ready=ready,
+            max_chat_turns=self.spec.max_chat_turns if self.capabilities.supports_chat_completions else 0,
+            chat_turns=chat_turns,
         )
 
 

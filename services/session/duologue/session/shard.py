@@ -23,6 +23,7 @@ from duologue.model.records import ShardRecord, encode_record
 from duologue.runtime.incarnation import process_incarnation
 from duologue.session.admission import Admission
 from duologue.session.background import Background
+from duologue.session.chat_turns import ChatTurns
 from duologue.session.cleanup import Cleanup
 from duologue.session.clockwork import Clockwork
 from duologue.session.core.limits import SessionLimits
@@ -150,7 +151,15 @@ class Shard:
         self.manager = DuplexSessionManager(
             admission=self.admission, opener=opener, around=around, limits=options.limits
         )
-        self.switchboard = Switchboard(self.manager, self.hub)
+        self.chat = ChatTurns(
+            pipelines=pipelines,
+            open_machine=open_machine,
+            limits=options.limits,
+            hub=self.hub,
+            offload=self.offload,
+            accepting=lambda: self.admission.accepting,
+        )
+        self.switchboard = Switchboard(self.manager, self.hub, self.chat)
         self.endpoint = make_endpoint(Peer(options.id, "shard", self.incarnation), self.switchboard)
         self.membership = Membership(
             store.registry, self._describe, self.hub.update, beat_s=options.beat_s, expiry_s=options.expiry_s
@@ -173,7 +182,11 @@ class Shard:
     def _describe(self) -> Registration:
         admission, max_sessions = self.admission, self.options.max_sessions
         records = tuple(
-            pipeline.record(admission.used(pipeline.name), ready=self.workers.ready(pipeline.spec))
+            pipeline.record(
+                admission.used(pipeline.name),
+                ready=self.workers.ready(pipeline.spec),
+                chat_turns=self.chat.used(pipeline.name),
+            )
             for pipeline in self.pipelines
         )
         record = ShardRecord(records, len(admission), max_sessions, admission.accepting, self.metrics_url)
@@ -229,6 +242,7 @@ class Shard:
     async def stop(self) -> None:
         """Tell every client, wait until they have heard it or the deadline is over, and let go of all."""
         self.manager.close_all("shutdown", RESTART)
+        self.chat.close_all()
         try:
             async with asyncio.timeout(self.options.shutdown_s):
                 with contextlib.suppress(Replaced):

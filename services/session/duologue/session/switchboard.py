@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from duologue.bus.link import Link, LinkHandler, PeerLost
 from duologue.bus.messages import AnyMessage, ClientInput, Output
+from duologue.session.chat_turns import ChatTurns
 from duologue.session.manager import DuplexSessionManager
 from duologue.session.stages import StageHub
 
@@ -16,8 +17,9 @@ _log = logging.getLogger("duologue.session")
 class Switchboard(LinkHandler):
     """The shard's side of all its links. What a peer of its kind has no business to say is counted."""
 
-    def __init__(self, manager: DuplexSessionManager, hub: StageHub) -> None:
+    def __init__(self, manager: DuplexSessionManager, hub: StageHub, turns: ChatTurns | None = None) -> None:
         self._manager = manager
+        self._turns = turns
         self._hub = hub
         self.gateways = 0
         self.unexpected = 0
@@ -37,7 +39,9 @@ class Switchboard(LinkHandler):
         elif link.peer.kind == "worker":
             if not self._hub.on_message(link, message, frames):
                 self.unexpected += 1
-        elif not self._manager.on_message(link, message, frames):
+        elif not self._manager.on_message(link, message, frames) and not (
+            self._turns is not None and self._turns.on_message(link, message, frames)
+        ):
             self.unexpected += 1
 
     def on_credit(self, link: Link) -> None:
@@ -45,6 +49,8 @@ class Switchboard(LinkHandler):
             self._hub.on_credit(link)
         else:
             self._manager.on_credit(link)
+            if self._turns is not None:
+                self._turns.on_credit(link)
 
     def on_lost(self, link: Link, lost: PeerLost) -> None:
         _log.warning("link to %s %s is lost: %s", link.peer.kind, link.peer.name, lost.reason)
@@ -53,3 +59,5 @@ class Switchboard(LinkHandler):
         else:
             self.gateways -= 1
             self._manager.gateway_lost(link)
+            if self._turns is not None:
+                self._turns.gateway_lost(link)

@@ -52,11 +52,15 @@ class DuplexCapabilities(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     stage_handoff_transport: str | None = None
     chunk_period_ms: int = 1000
     target_barge_in_latency_ms: int | None = 1000
+    supports_chat_completions: bool = False
+    """It also answers single turns, by `POST /v1/chat/completions`."""
 
     @property
     def implementation_level(self) -> str:
-        """Derived: who decides when to speak."""
-        return "model_native_duplex" if self.supports_model_native_turn_policy else "turn_based_duplex"
+        """Derived: whether one model listens and speaks at once, or turns are told apart and answered one by one,
+        by whomever. Ears that decide for a model that keeps nothing of what it heard make no native duplex."""
+        native = self.supports_model_native_turn_policy and self.supports_model_internal_state
+        return "model_native_duplex" if native else "turn_based_duplex"
 
     def to_realtime(self) -> JsonObject:
         """The wire object; modality lists are sorted."""
