@@ -5,12 +5,11 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
+from duologue.bus.configured import dialling_endpoint
 from duologue.bus.link import Endpoint, LinkHandler, Peer
-from duologue.bus.machine import LinkOptions
-from duologue.bus.zmq import ZmqEndpoint
-from duologue.bus.zmq_options import CurveKeys, ZmqOptions
 from duologue.protocol.duplex import SessionLimits
 from duologue.runtime.settings import BusSettings, GatewaySettings, SystemSettings
 from duologue.store.journals import JournalLimits
@@ -78,22 +77,7 @@ def make_store(settings: SystemSettings) -> RedisStore:
 
 def endpoint_maker(bus: BusSettings, name: str, incarnation: str) -> Callable[[LinkHandler], Endpoint]:
     """A gateway only dials. What is returned raises `BusError` for keys that are none."""
-
-    def make(handler: LinkHandler) -> Endpoint:
-        options = LinkOptions(
-            window_bytes=bus.window_bytes,
-            heartbeat_s=bus.heartbeat_s,
-            expiry_s=bus.expiry_s,
-            stall_s=bus.stall_s,
-        )
-        zmq_options = ZmqOptions(linger_ms=int(bus.linger_s * 1000), high_water=bus.high_water)
-        curve = None
-        if public := bus.curve_public_key:
-            curve = CurveKeys(public=public, secret=bus.curve_secret_key, server_public=public, allowed=(public,))
-        peer = Peer(name, "gateway", incarnation)
-        return ZmqEndpoint(peer, handler, options=options, zmq_options=zmq_options, curve=curve)
-
-    return make
+    return partial(dialling_endpoint, bus, Peer(name, "gateway", incarnation))
 
 
 def granted_limits(settings: SystemSettings) -> SessionLimits:

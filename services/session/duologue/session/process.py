@@ -5,25 +5,20 @@ Everything a configuration can have wrong is found here, before anything runs.
 
 from __future__ import annotations
 
-import os
-import tempfile
+from functools import partial
 from pathlib import Path
 
-from duologue.bus.endpoint import LinkEndpoint
-from duologue.bus.link import LinkHandler, Peer
-from duologue.bus.machine import LinkOptions
-from duologue.bus.zmq import ZmqEndpoint
-from duologue.bus.zmq_options import CurveKeys, ZmqOptions
+from duologue.bus.configured import advertised, listening_endpoint
 from duologue.model.catalog import find_pipeline
 from duologue.runtime.incarnation import process_incarnation
-from duologue.runtime.settings import BusSettings, SessionSettings, StoreSettings, SystemSettings
+from duologue.runtime.settings import SessionSettings, StoreSettings, SystemSettings
 from duologue.runtime.settings_reading import SettingsError
 from duologue.session.core.ears import run_offload
 from duologue.session.core.limits import SessionLimits
 from duologue.session.core.machine import DuplexSessionMachine
 from duologue.session.detector import SpeechDetector, installed
 from duologue.session.pipelines import load_served
-from duologue.session.shard import MakeEndpoint, Shard, ShardOptions
+from duologue.session.shard import Shard, ShardOptions
 from duologue.store.journals import JournalLimits
 from duologue.store.redis import RedisStore
 
@@ -48,7 +43,7 @@ def build_shard(settings: SystemSettings, *, id: str = "", record_to: Path | Non
         ),
         pipelines=load_served([find_pipeline(pipeline) for pipeline in settings.pipelines]),
         store=_store(settings.store),
-        make_endpoint=endpoint_maker(settings.bus, name),
+        make_endpoint=partial(listening_endpoint, settings.bus),
         open_machine=DuplexSessionMachine.open,
         offload_job=run_offload,
         detector=_detector(session),
@@ -90,43 +85,3 @@ def limits_of(settings: SystemSettings) -> SessionLimits:
         tool_timeout_s=session.tool_timeout_s,
         journal_deadline_s=settings.gateway.journal_deadline_ms / 1000,
     )
-
-
-def bind_address(bus: BusSettings, name: str) -> str:
-    """Where this process listens. Each life has an ipc file of its own: what an older one left behind, or
-    still holds, cannot be mistaken for it."""
-    if bus.host:
-        return f"tcp://{bus.host}:{bus.port or '*'}"
-    folder = Path(bus.socket_dir or Path(tempfile.gettempdir()) / f"duologue-{os.getuid()}")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return f"ipc://{folder / name}-{process_incarnation()[:6]}.sock"
-
-
-def advertised(bus: BusSettings) -> str:
-    """The address to register, where the one bound is not what others dial; needs a fixed port."""
-    return f"tcp://{bus.advertise}:{bus.port}" if bus.host and bus.advertise and bus.port else ""
-
-
-def endpoint_maker(bus: BusSettings, name: str) -> MakeEndpoint:
-    address = bind_address(bus, name)
-    curve = None
-    if bus.curve_public_key:
-        public = bus.curve_public_key
-        curve = CurveKeys(public=public, secret=bus.curve_secret_key, server_public=public, allowed=(public,))
-
-    def make(me: Peer, handler: LinkHandler) -> LinkEndpoint:
-        return ZmqEndpoint(
-            me,
-            handler,
-            address,
-            options=LinkOptions(
-                window_bytes=bus.window_bytes,
-                heartbeat_s=bus.heartbeat_s,
-                expiry_s=bus.expiry_s,
-                stall_s=bus.stall_s,
-            ),
-            zmq_options=ZmqOptions(linger_ms=round(bus.linger_s * 1000), high_water=bus.high_water),
-            curve=curve,
-        )
-
-    return make

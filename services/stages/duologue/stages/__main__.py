@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
-import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
+from duologue.bus.configured import listening_endpoint
 from duologue.bus.errors import BusError
-from duologue.bus.link import LinkHandler, Peer
-from duologue.bus.machine import LinkOptions
 from duologue.bus.zmq import ZmqEndpoint
-from duologue.bus.zmq_options import CurveKeys, ZmqOptions
 from duologue.model.catalog import find_pipeline
 from duologue.model.pipeline import PipelineError, PipelineSpec
 from duologue.runtime.bus_metrics import BusCollector
@@ -29,7 +26,7 @@ from duologue.runtime.logs import configure_logs
 from duologue.runtime.loop_lag import LoopLagProbe
 from duologue.runtime.metric_registry import render
 from duologue.runtime.metrics import PROCESS_INFO, PROCESS_LOOP_LAG, PROCESS_STALLS, PROCESS_UP_SINCE
-from duologue.runtime.settings import BusSettings, SystemSettings, load_settings
+from duologue.runtime.settings import SystemSettings, load_settings
 from duologue.runtime.settings_reading import SettingsError
 from duologue.runtime.signals import StopSignals
 from duologue.runtime.startup import run_process
@@ -73,7 +70,7 @@ async def _serve(settings: SystemSettings, id: str, group: str, pipelines: Seque
         ),
         pipelines,
         registry=ScriptedRegistry(store),
-        make_endpoint=lambda me, handler: _endpoint(settings.bus, me, handler),
+        make_endpoint=partial(listening_endpoint, settings.bus),
         advertise=settings.bus.advertise,
     )
     readiness = Readiness("registered")
@@ -115,33 +112,6 @@ async def _until_stopped(process: WorkerProcess, stop: StopSignals) -> int:
 def _metrics(process: WorkerProcess) -> bytes:
     process.worker.show()
     return render(_SHOWN)
-
-
-def _endpoint(bus: BusSettings, me: Peer, handler: LinkHandler) -> ZmqEndpoint:
-    if bus.host:
-        bind = f"tcp://{bus.host}:{bus.port or '*'}"
-    else:
-        folder = Path(bus.socket_dir or Path(tempfile.gettempdir()) / f"duologue-{os.getuid()}")
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # A life has its own file: an older one that still stands in for its name cannot be mistaken for it.
-        bind = f"ipc://{folder}/{me.name}-{process_incarnation()[:6]}.sock"
-    curve = None
-    if bus.curve_public_key:
-        key = bus.curve_public_key
-        curve = CurveKeys(public=key, secret=bus.curve_secret_key, server_public=key, allowed=(key,))
-    return ZmqEndpoint(
-        me,
-        handler,
-        bind,
-        options=LinkOptions(
-            window_bytes=bus.window_bytes,
-            heartbeat_s=bus.heartbeat_s,
-            expiry_s=bus.expiry_s,
-            stall_s=bus.stall_s,
-        ),
-        zmq_options=ZmqOptions(linger_ms=round(bus.linger_s * 1000), high_water=bus.high_water),
-        curve=curve,
-    )
 
 
 def _parser() -> argparse.ArgumentParser:

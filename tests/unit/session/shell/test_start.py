@@ -8,7 +8,7 @@ import pytest
 
 from duologue.runtime.settings import settings_from
 from duologue.session import __main__ as command
-from duologue.session.process import advertised, bind_address, build_shard, limits_of
+from duologue.session.process import build_shard, limits_of
 
 pytestmark = pytest.mark.unit
 
@@ -64,13 +64,3 @@ def test_the_settings_become_the_limits_of_every_session(tmp_path: Path) -> None
     assert (shard.options.id, shard.admission.max_sessions, shard.options.shutdown_s) == ("shard-9", 7, 4.0)
     assert [pipeline.name for pipeline in shard.pipelines] == ["loopback"]
     shard.offload.close()
-
-
-def test_where_it_listens_and_what_it_tells_others(tmp_path: Path) -> None:
-    local = settings_from({"bus": {"socket_dir": str(tmp_path / "bus")}}).bus
-    assert bind_address(local, "shard-1").startswith(f"ipc://{tmp_path}/bus/shard-1-")
-    assert (tmp_path / "bus").stat().st_mode & 0o777 == 0o700
-    assert advertised(local) == ""
-    far = settings_from({"bus": {"host": "0.0.0.0", "advertise": "shard-1.example", "port": 7001}}).bus
-    assert bind_address(far, "shard-1") == "tcp://0.0.0.0:7001"
-    assert advertised(far) == "tcp://shard-1.example:7001"

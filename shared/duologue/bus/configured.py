@@ -1,0 +1,90 @@
+"""An endpoint as the settings of the system want it: one reading of `[bus]` for gateways, shards and workers.
+
+Rule 1. Who listens by ipc has a file of its own for each life: what an older one left behind, or still holds,
+        cannot be mistaken for it.
+Rule 2. Settings belong to another room; here is only what is read of them.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Protocol
+
+from duologue.bus.link import LinkHandler, Peer
+from duologue.bus.machine import LinkOptions
+from duologue.bus.zmq import ZmqEndpoint
+from duologue.bus.zmq_options import CurveKeys, ZmqOptions
+
+
+class BusConfig(Protocol):
+    """What is read of `runtime.settings.BusSettings`."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def advertise(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def socket_dir(self) -> str: ...
+    @property
+    def window_bytes(self) -> int: ...
+    @property
+    def heartbeat_s(self) -> float: ...
+    @property
+    def expiry_s(self) -> float: ...
+    @property
+    def stall_s(self) -> float: ...
+    @property
+    def linger_s(self) -> float: ...
+    @property
+    def high_water(self) -> int: ...
+    @property
+    def curve_public_key(self) -> str: ...
+    @property
+    def curve_secret_key(self) -> str: ...
+
+
+def listening_endpoint(bus: BusConfig, me: Peer, handler: LinkHandler) -> ZmqEndpoint:
+    """One that others dial. Raises `BusError` for keys that are none, `OSError` without the folder of sockets."""
+    return _endpoint(bus, me, handler, bind_address(bus, me))
+
+
+def dialling_endpoint(bus: BusConfig, me: Peer, handler: LinkHandler) -> ZmqEndpoint:
+    """One that only dials. Raises `BusError` for keys that are none."""
+    return _endpoint(bus, me, handler, "")
+
+
+def bind_address(bus: BusConfig, me: Peer) -> str:
+    """Where this life of a process listens; the folder of ipc sockets is made."""
+    if bus.host:
+        return f"tcp://{bus.host}:{bus.port or '*'}"
+    folder = Path(bus.socket_dir or Path(tempfile.gettempdir()) / f"duologue-{os.getuid()}")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return f"ipc://{folder / me.name}-{me.incarnation[:6]}.sock"
+
+
+def advertised(bus: BusConfig) -> str:
+    """The address to register, where the one bound is not what others dial; needs a fixed port."""
+    return f"tcp://{bus.advertise}:{bus.port}" if bus.host and bus.advertise and bus.port else ""
+
+
+def _endpoint(bus: BusConfig, me: Peer, handler: LinkHandler, bind: str) -> ZmqEndpoint:
+    curve = None
+    if public := bus.curve_public_key:
+        curve = CurveKeys(public=public, secret=bus.curve_secret_key, server_public=public, allowed=(public,))
+    return ZmqEndpoint(
+        me,
+        handler,
+        bind,
+        options=LinkOptions(
+            window_bytes=bus.window_bytes,
+            heartbeat_s=bus.heartbeat_s,
+            expiry_s=bus.expiry_s,
+            stall_s=bus.stall_s,
+        ),
+        zmq_options=ZmqOptions(linger_ms=round(bus.linger_s * 1000), high_water=bus.high_water),
+        curve=curve,
+    )
