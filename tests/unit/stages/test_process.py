@@ -65,7 +65,7 @@ async def test_a_started_worker_is_registered_with_all_its_stages(place: Place) 
     worker = place.worker()
     await worker.start()
     (member,) = await place.registered()
-    assert (member.id, member.endpoint, member.capacity, member.load) == ("w", "memory://w0", 768, 0)
+    assert (member.id, member.endpoint, member.capacity, member.load) == ("w", "memory://w0", 776, 0)
     assert member.pipelines == LOOPBACK
     record = msgspec.msgpack.decode(member.extra, type=WorkerRecord)
     assert record.group == "loopback-a" and record.accepting
