@@ -41,10 +41,14 @@ class UserTurn(msgspec.Struct, frozen=True, gc=False):
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):
+    """What the model counts, in its own tokens, since it last told."""
+
     input_audio_tokens: int = 0
     input_text_tokens: int = 0
     output_audio_tokens: int = 0
     output_text_tokens: int = 0
+    cached_tokens: int = 0
+    """Of the text tokens in: those that were not computed anew."""
 
 
 class ModelOutput(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -77,6 +77,8 @@ class ResponseRequest(msgspec.Struct, frozen=True):
     turn_id: int
     epoch: int
     options: dict[str, Any] = {}
+    config: SessionConfig | None = None
+    """The session as it is configured now. None: nothing is configured."""
 
 
 class DuplexModelPlugin(ABC, Generic[StateT]):
@@ -96,8 +98,9 @@ class DuplexModelPlugin(ABC, Generic[StateT]):
     def validate(self, config: SessionConfig, current: SessionConfig | None) -> None:
         """Refuse what the model cannot do; `current` is None at open. Raises RealtimeProtocolError."""
 
-    def check_options(self, options: dict[str, Any]) -> None:
-        """Refuse a `response.create` option that the model cannot honour, by name."""
+    def check_options(self, options: dict[str, Any], config: SessionConfig | None = None) -> None:
+        """Refuse a `response.create` option that the model cannot honour, by name. `config`: the session as it is
+        configured now."""
 
     @abstractmethod
     def new_state(self, config: SessionConfig) -> StateT: ...

@@ -153,7 +153,8 @@ def test_beta_is_flat() -> None:
 
 def test_capabilities_have_the_keys_of_the_contract() -> None:
     told = p.DuplexCapabilities().to_realtime()
-    assert told.pop("supports_chat_completions") is False  # ours
+    for ours in ("chat_completions", "function_calls", "output_speed"):
+        assert told.pop(f"supports_{ours}") is False
     assert len(told) == 40
     assert (told["implementation_level"], told["required_input_modalities"]) == (
         "turn_based_duplex",

@@ -3,6 +3,8 @@
 Rule 1. It hears units and answers plans: the ears say when a turn is over, the conversation is answered.
 Rule 2. The ears tell a user turn again after a cancel, numbered; what the session has is dropped here.
 Rule 3. One voice: the session's `voice` is accepted, as stock clients always send one, and changes nothing.
+Rule 4. What it can do follows its options: functions and images are for a model at a URL that is said to take them.
+Rule 5. An answer is made as the session is configured when it is asked for: an update holds from the next one on.
 """
 
 from __future__ import annotations
@@ -17,15 +19,17 @@ from duologue.model.pipeline import PipelineSpec
 from duologue.model.plugin import AppendPlan, DuplexModelPlugin, InputUnit, ModelTraits, ResponseRequest
 from duologue.models.cascade.chat import chat_turns, within
 from duologue.models.cascade.settings import RATE_HZ, VOICE_RATE_HZ, settings_of
-from duologue.models.cascade.wire import Ask, ChatTurn, SlotConfig, Told, UnitHead
+from duologue.models.cascade.tools import choice_of, tools_of
+from duologue.models.cascade.wire import Ask, ChatTurn, SlotConfig, Told, Tool, UnitHead
 from duologue.protocol.duplex import DuplexCapabilities, RealtimeProtocolError, SessionConfig
 
 THINKER = 2
 """The stage that answers a conversation."""
 CONTINUATION_UNITS = 16
 """Silence for a client that stops sending in the middle of a word: more than any turn needs to end."""
-REFUSED_OPTIONS = ("voice", "tools", "tool_choice", "prompt", "extra_body")
-MIN_SPEED, MAX_SPEED = 0.5, 2.0
+REFUSED_OPTIONS = ("voice", "prompt", "extra_body")
+NO_TOOLS = "this thinker calls no functions: only a model at an OpenAI-compatible URL does"
+_NO_CONFIG = SessionConfig(model="")
 _encode = msgspec.msgpack.Encoder().encode
 _told = msgspec.msgpack.Decoder(Told)
 
@@ -35,9 +39,6 @@ class CascadeState(msgspec.Struct):
 
     turns_heard: int = 0
     """The number of the last user turn that was taken."""
-    temperature: float | None = None
-    max_output_tokens: int | None = None
-    speed: float | None = None
 
 
 class Cascade(DuplexModelPlugin[CascadeState]):
@@ -77,6 +78,9 @@ class Cascade(DuplexModelPlugin[CascadeState]):
             optional_input_modalities=(),
             supports_audio_truncate=True,
             supports_text_only_turn=True,
+            supports_image_input=self._settings.thinker.sees,
+            supports_function_calls=self._settings.thinker.calls,
+            supports_output_speed=True,
             adapter_patterns=("stage_pipeline",),
             stage_handoff_transport="zeromq",
             chunk_period_ms=self._settings.unit_ms,
@@ -93,28 +97,26 @@ class Cascade(DuplexModelPlugin[CascadeState]):
                 f"the cascade knows no extra_body.{key}",
                 param=f"extra_body.{key}",
             )
-        if config.tools:
-            raise RealtimeProtocolError("unsupported", "the cascade calls no tools", param="tools")
         if config.ref_audio is not None:
             raise RealtimeProtocolError("unsupported", "the cascade imitates no voice", param="ref_audio")
-        _check_speed(config.speed, "speed")
+        if config.tools and not self._settings.thinker.calls:
+            raise RealtimeProtocolError("unsupported", NO_TOOLS, param="tools")
+        if self._settings.thinker.calls:
+            choice_of(config.tool_choice, tools_of(config.tools))
 
-    def check_options(self, options: dict[str, Any]) -> None:
+    def check_options(self, options: dict[str, Any], config: SessionConfig | None = None) -> None:
         for name in REFUSED_OPTIONS:
             if options.get(name):
-                raise RealtimeProtocolError(
-                    "unsupported_native_response_options",
-                    f"the cascade does not take {name} for a single response",
-                    param=f"response.{name}",
-                )
-        _check_speed(options.get("speed"), "response.speed")
+                raise _refused(f"the cascade does not take {name} for a single response", name)
+        if not self._settings.thinker.calls:
+            if options.get("tools"):
+                raise _refused(NO_TOOLS, "tools")
+            return
+        tools = _option(options, "tools", (config or _NO_CONFIG).tools)
+        choice_of(options.get("tool_choice"), tools_of(tools, "response.tools"), "response.tool_choice")
 
     def new_state(self, config: SessionConfig) -> CascadeState:
-        return CascadeState(
-            temperature=config.temperature,
-            max_output_tokens=config.max_output_tokens,
-            speed=config.speed,
-        )
+        return CascadeState()
 
     def stage_configs(self, config: SessionConfig, state: CascadeState) -> tuple[bytes, ...]:
         ears = _encode(SlotConfig(state.turns_heard))
@@ -134,17 +136,37 @@ class Cascade(DuplexModelPlugin[CascadeState]):
         return AppendPlan(_encode(head), (unit.pcm,))
 
     def plan_response(self, state: CascadeState, request: ResponseRequest) -> AppendPlan:
-        thinker = self._settings.thinker
-        options: Mapping[str, Any] = request.options
-        system = ChatTurn("system", request.instructions or thinker.instructions)
-        asked_tokens = options.get("max_output_tokens") or state.max_output_tokens
+        thinker, options = self._settings.thinker, request.options
+        config = request.config or _NO_CONFIG
+        follows = bool(request.items) and request.items[-1].type == "function_call_output"
+        tools, choice = self._tools(options, config, follows)
+        limit = options.get("max_output_tokens") or config.max_output_tokens
         ask = Ask(
-            messages=(system, *chat_turns(request.items)),
-            max_tokens=min(thinker.max_tokens, asked_tokens or thinker.max_tokens),
-            temperature=_first(options.get("temperature"), state.temperature, thinker.temperature),
-            speed=_first(options.get("speed"), state.speed, 1.0),
+            messages=(
+                ChatTurn("system", request.instructions or thinker.instructions),
+                *chat_turns(request.items, tools=thinker.calls, vision=thinker.sees),
+            ),
+            max_tokens=min(thinker.max_tokens, limit or thinker.max_tokens),
+            temperature=_first(options.get("temperature"), config.temperature, thinker.temperature),
+            speed=_first(options.get("speed"), config.speed, 1.0),
+            tools=tools,
+            choice=choice,
+            # A limit of the client holds for all that the model writes.
+            call_tokens=0 if limit or not tools or choice == "none" else thinker.call_tokens,
         )
-        return AppendPlan(_encode(within(ask, thinker.context_tokens)), stage=THINKER)
+        return AppendPlan(_encode(within(ask, thinker.context)), stage=THINKER)
+
+    def _tools(self, options: Mapping[str, Any], config: SessionConfig, follows: bool) -> tuple[tuple[Tool, ...], str]:
+        """The functions of this answer, and whether it has to call one."""
+        tools = tools_of(_option(options, "tools", config.tools)) if self._settings.thinker.calls else ()
+        if not tools:
+            return (), ""
+        asked = options.get("tool_choice")
+        if asked is not None:
+            return tools, choice_of(asked, tools)
+        choice = choice_of(config.tool_choice, tools)
+        # What the session always asks for holds for the user's turns: an answer to a result would never end.
+        return tools, "auto" if follows and choice not in ("", "none") else choice
 
     def project(self, state: CascadeState, head: bytes, frames: Sequence[bytes]) -> Sequence[ModelOutput]:
         output = decode_output(head)
@@ -161,10 +183,10 @@ def _first(*values: float | None) -> float:
     return next(float(value) for value in values if value is not None)
 
 
-def _check_speed(speed: Any, param: str) -> None:
-    if speed is not None and not MIN_SPEED <= speed <= MAX_SPEED:
-        raise RealtimeProtocolError(
-            "invalid_session_config" if param == "speed" else "unsupported_native_response_options",
-            f"speed must be from {MIN_SPEED} to {MAX_SPEED}",
-            param=param,
-        )
+def _option(options: Mapping[str, Any], name: str, default: Any) -> Any:
+    value = options.get(name)
+    return default if value is None else value
+
+
+def _refused(message: str, name: str) -> RealtimeProtocolError:
+    return RealtimeProtocolError("unsupported_native_response_options", message, param=f"response.{name}")

@@ -17,6 +17,8 @@ VOICE_RATE_HZ = 24_000
 PERSONA = "You are a helpful voice assistant. Answer in plain English, in one or two short sentences."
 """Chosen by trial for the small model in the package: it answers better to few words."""
 
+LOCAL_CONTEXT, REMOTE_CONTEXT = 1024, 16_384
+
 _Ms = Annotated[int, msgspec.Meta(ge=0, le=120_000)]
 _PositiveMs = Annotated[int, msgspec.Meta(ge=1, le=120_000)]
 _Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
@@ -77,12 +79,34 @@ class Thinker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     threads: _Count = 1
     parallel: _Count = 8
     """Answers thought at once by the local model; each keeps its own prompt cache."""
-    context_tokens: Annotated[int, msgspec.Meta(ge=256)] = 1024
-    """For each answer, prompt and answer together."""
+    context_tokens: Annotated[int, msgspec.Meta(ge=256)] | None = None
+    """For each answer, prompt and answer together; without it 1024 here and 16384 at a URL."""
     max_tokens: _Count = 110
+    """Of the words of an answer."""
+    call_tokens: Annotated[int, msgspec.Meta(ge=0)] = 512
+    """How many more an answer may have that calls functions."""
+    tools: bool = True
+    """The model at the URL calls functions."""
+    vision: bool = False
+    """The model at the URL sees images."""
+    usage: bool = True
+    """The server at the URL knows `stream_options`, and counts tokens."""
     max_sentences: _Count = 3
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] = 0.0
     instructions: str = PERSONA
+
+    @property
+    def context(self) -> int:
+        return self.context_tokens or (REMOTE_CONTEXT if self.url else LOCAL_CONTEXT)
+
+    @property
+    def calls(self) -> bool:
+        """It can call functions: the model in this process is too small for that."""
+        return bool(self.url) and self.tools
+
+    @property
+    def sees(self) -> bool:
+        return bool(self.url) and self.vision
 
 
 class Speech(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -114,6 +138,8 @@ def settings_of(pipeline: PipelineSpec) -> Settings:
         raise PipelineError(f"{pipeline.name}: options.thinker.url: {thinker.url!r} is no http(s) URL")
     if thinker.url and not thinker.model:
         raise PipelineError(f"{pipeline.name}: options.thinker.model: name the model at {thinker.url}")
+    if thinker.vision and not thinker.url:
+        raise PipelineError(f"{pipeline.name}: options.thinker.vision: the model in this process sees no images")
     if settings.turns.hard_ms < settings.turns.complete_ms:
         raise PipelineError(f"{pipeline.name}: options.turns.hard_ms is less than complete_ms")
     return settings

@@ -47,9 +47,32 @@ class HeardUnit(msgspec.Struct, frozen=True, array_like=True, gc=False):
     turns_heard: int = 0
 
 
+class Called(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A function call that the assistant made, as the conversation holds it. `arguments`: JSON text."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
 class ChatTurn(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Roles: system, user, assistant, tool. An assistant's `calls` are followed by one tool turn for each."""
+
     role: str
     content: str
+    calls: tuple[Called, ...] = ()
+    call_id: str = ""
+    """Of a tool turn: the call that `content` is the result of."""
+    images: tuple[str, ...] = ()
+    """Of a user's turn: data URLs."""
+
+
+class Tool(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A function that may be called. `schema`: the JSON object of its parameters, or empty."""
+
+    name: str
+    description: str = ""
+    schema: bytes = b""
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True):
@@ -57,9 +80,15 @@ class Ask(msgspec.Struct, frozen=True, array_like=True):
 
     messages: tuple[ChatTurn, ...]
     max_tokens: int
+    """Of the words."""
     temperature: float
     speed: float = 1.0
     """Of the voice, for the speech stage."""
+    tools: tuple[Tool, ...] = ()
+    choice: str = ""
+    """auto, none, required, or `=NAME` for one function; empty: the server's default."""
+    call_tokens: int = 0
+    """How many more tokens a function call may take."""
 
 
 class Clause(msgspec.Struct, frozen=True, array_like=True, gc=False):

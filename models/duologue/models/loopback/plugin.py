@@ -101,6 +101,7 @@ class Loopback(DuplexModelPlugin[LoopbackState]):
             session_admission_mode="engine_managed",
             supports_audio_truncate=True,
             supports_text_only_turn=True,
+            supports_function_calls=True,
             adapter_patterns=("stage_pipeline",),
             stage_handoff_transport="zeromq",
             chunk_period_ms=self._options.unit_ms,
@@ -121,7 +122,7 @@ class Loopback(DuplexModelPlugin[LoopbackState]):
         if current is None:
             self._settings(config)
 
-    def check_options(self, options: dict[str, Any]) -> None:
+    def check_options(self, options: dict[str, Any], config: SessionConfig | None = None) -> None:
         for name in _REFUSED_OPTIONS:
             if options.get(name) is not None:
                 raise RealtimeProtocolError(

@@ -8,7 +8,8 @@ from duologue.protocol.realtime.json_types import JsonObject
 
 
 class DuplexCapabilities(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Enforced: barge_in, session_resume, image_input, text_only_turn, input_append and the modality sets.
+    """Enforced: barge_in, session_resume, image_input, text_only_turn, input_append, function_calls, output_speed and
+    the modality sets.
 
     The rest is told to the client and decides nothing.
     """
@@ -54,6 +55,10 @@ class DuplexCapabilities(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     target_barge_in_latency_ms: int | None = 1000
     supports_chat_completions: bool = False
     """It also answers single turns, by `POST /v1/chat/completions`."""
+    supports_function_calls: bool = False
+    """It calls the session's `tools`."""
+    supports_output_speed: bool = False
+    """It speaks at the session's `speed`."""
 
     @property
     def implementation_level(self) -> str:

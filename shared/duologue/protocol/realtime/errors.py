@@ -132,6 +132,7 @@ def _rows() -> list[ErrorCode]:
         ErrorCode("thinker_unavailable", s, "the language model cannot be reached", True),
         ErrorCode("thinker_timeout", s, "the language model did not answer in time", True),
         ErrorCode("thinker_failed", s, "the language model broke off or answered nonsense", True),
+        ErrorCode("malformed_function_call", s, "the model called no function of the session, or not with JSON", True),
         ErrorCode("empty_answer", s, "the language model said nothing that can be spoken", True),
         ErrorCode("speech_failed", s, "the answer could not be made into sound", True),
         ErrorCode("speech_overloaded", s, "more answers wait to be spoken than can be", True),
@@ -167,6 +168,15 @@ def _rows() -> list[ErrorCode]:
         ErrorCode("session_resync_required", i, "entries after the cursor are gone; resume from head_seq"),
         ErrorCode("invalid_event_ack", i, "not a number, negative, or beyond the head"),
         ErrorCode("store_unavailable", s, "the store does not answer; try again", True),
+        # HTTP
+        ErrorCode("invalid_request", i, "a field of an HTTP request is missing, of a wrong type or out of range"),
+        ErrorCode("request_too_large", i, "the body of an HTTP request is over its limit"),
+        ErrorCode("model_not_supported", i, "the model does not answer this kind of request"),
+        ErrorCode("not_available", i, "a route of the OpenAI API that this server does not serve"),
+        ErrorCode("unknown_url", i, "no such route"),
+        ErrorCode("method_not_allowed", i, "the route has no such method"),
+        ErrorCode("upgrade_required", i, "the route is a WebSocket"),
+        ErrorCode("key_required", i, "a client secret mints no further one"),
         # access
         ErrorCode("invalid_api_key", i, "the key is missing or unknown"),
         ErrorCode("origin_not_allowed", i, "the page's origin is not allowed here"),

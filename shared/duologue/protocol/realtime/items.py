@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from duologue.protocol.realtime.errors import error_type_of
 from duologue.protocol.realtime.json_types import JsonObject
 
 
@@ -66,11 +67,24 @@ class ConversationEntry(msgspec.Struct, frozen=True, gc=False):
     text: str
 
 
+class StatusError(msgspec.Struct, frozen=True, gc=False):
+    """What a response failed of: the class and the code of the error table."""
+
+    type: str
+    code: str
+
+
 class StatusDetails(msgspec.Struct, frozen=True, gc=False):
-    """How a response ended: `type` repeats its status."""
+    """How a response ended: `type` repeats its status. `error`: of a failed one."""
 
     type: str
     reason: str
+    error: StatusError | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, status: str, reason: str) -> StatusDetails:
+        failed = status == "failed"
+        return cls(status, reason, StatusError(error_type_of(reason), reason) if failed else UNSET)
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -30,7 +30,7 @@ def pipeline(**options: Any) -> PipelineSpec:
 
 
 def ask_of(cascade: Cascade, config: SessionConfig = CONFIG, **options: Any) -> Ask:
-    plan = cascade.plan_response(cascade.new_state(config), ResponseRequest((HELLO,), None, 1, 0, options))
+    plan = cascade.plan_response(cascade.new_state(config), ResponseRequest((HELLO,), None, 1, 0, options, config))
     assert plan.stage == 2
     return msgspec.msgpack.decode(plan.head, type=Ask)
 
@@ -74,7 +74,6 @@ def test_wrong_options_are_named(options: dict[str, Any], named: str) -> None:
         ({"extra_body": {"loopback": {}}}, "extra_body.loopback"),
         ({"tools": ({"type": "function", "name": "f"},)}, "tools"),
         ({"ref_audio": "x"}, "ref_audio"),
-        ({"speed": 3.0}, "speed"),
     ],
 )
 def test_what_it_cannot_do_is_refused_at_open(config: dict[str, Any], param: str) -> None:
@@ -87,7 +86,7 @@ def test_a_voice_of_a_stock_client_is_no_error() -> None:
     Cascade(pipeline()).validate(msgspec.structs.replace(CONFIG, voice="alloy", tools=()), None)
 
 
-@pytest.mark.parametrize("name", ["voice", "tools", "tool_choice", "prompt", "extra_body", "speed"])
+@pytest.mark.parametrize("name", ["voice", "tools", "prompt", "extra_body"])
 def test_what_a_response_cannot_have_is_refused_by_name(name: str) -> None:
     with pytest.raises(RealtimeProtocolError) as refused:
         Cascade(pipeline()).check_options({name: 7})

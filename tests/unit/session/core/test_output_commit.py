@@ -110,7 +110,11 @@ def test_a_slow_client_loses_its_session_by_default() -> None:
             world.answer(spoken("word "))
     assert error_codes(world.events) == ["output_backpressure"]
     done = pick(world.events, "response.done")[0]["response"]
-    assert done["status_details"] == {"type": "failed", "reason": "output_backpressure"}
+    assert done["status_details"] == {
+        "type": "failed",
+        "reason": "output_backpressure",
+        "error": {"type": "server_error", "code": "output_backpressure"},
+    }
     assert world.events[-1]["type"] == "session.closed"
     assert world.closed == "output_backpressure"
     assert pick(world.events, "error")[0]["error"]["retryable"] is False

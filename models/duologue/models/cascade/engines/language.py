@@ -1,10 +1,13 @@
-"""The port to a language model that streams and can be cancelled."""
+"""The port to a language model that streams, calls functions and can be cancelled."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import Protocol
 
+import msgspec
+
+from duologue.model.outputs import ToolCall, Usage
 from duologue.models.cascade.wire import Ask
 
 
@@ -17,6 +20,16 @@ class LanguageError(Exception):
         self.message = message
 
 
+class Ending(msgspec.Struct, frozen=True):
+    """How an answer ended. `complete`: the model stopped by itself, not at the token limit."""
+
+    complete: bool = True
+    calls: tuple[ToolCall, ...] = ()
+    """The functions that it calls; one that cannot be read has no name."""
+    usage: Usage | None = None
+    """What it counted, if it did."""
+
+
 class Listener(Protocol):
     """Who asked. Called from the model's threads, `ended` or `failed` exactly once, unless cancelled."""
 
@@ -27,9 +40,7 @@ class Listener(Protocol):
 
     def said(self, delta: str) -> None: ...
 
-    def ended(self, complete: bool) -> None:
-        """`complete`: the model stopped by itself, not at the token limit."""
-        ...
+    def ended(self, ending: Ending) -> None: ...
 
     def failed(self, error: LanguageError) -> None: ...
 

@@ -17,7 +17,8 @@ from typing import Any
 
 import xllamacpp as _xllamacpp
 
-from duologue.models.cascade.engines.language import LanguageError, LanguageModel, Listener
+from duologue.models.cascade.engines.chat_stream import ChatStream
+from duologue.models.cascade.engines.language import Ending, LanguageError, LanguageModel, Listener
 from duologue.models.cascade.settings import Thinker
 from duologue.models.cascade.wire import Ask, ChatTurn
 
@@ -42,7 +43,7 @@ class LocalLanguage(LanguageModel):
         options = self._options
         params = xllamacpp.CommonParams()
         params.model.path = str(self._path)
-        params.n_ctx = options.context_tokens * options.parallel
+        params.n_ctx = options.context * options.parallel
         params.n_parallel = options.parallel
         params.cpuparams.n_threads = options.threads
         params.cpuparams_batch.n_threads = options.threads
@@ -71,12 +72,13 @@ class LocalLanguage(LanguageModel):
 
     def _answer(self, place: int, ask: Ask, listener: Listener) -> None:
         """In a thread of the pool."""
-        stream = _Stream(listener)
+        stream = _Stream(ask, listener)
         if listener.cancelled:
             return
         request = {
             "messages": [{"role": turn.role, "content": turn.content} for turn in ask.messages],
             "stream": True,
+            "stream_options": {"include_usage": True},
             "max_tokens": ask.max_tokens,
             "temperature": ask.temperature,
             "repeat_penalty": REPEAT_PENALTY,
@@ -91,18 +93,18 @@ class LocalLanguage(LanguageModel):
             return
         if stream.error is not None:
             listener.failed(stream.error)
-        elif not stream.finished:
+        elif not stream.words.finished:
             listener.failed(LanguageError("thinker_failed", "the language model stopped without an answer"))
         else:
-            listener.ended(stream.finished == "stop")
+            listener.ended(stream.words.ending())
 
 
 class _Stream:
     """Reads the server's chunks for one answer."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, ask: Ask, listener: Listener) -> None:
         self._listener = listener
-        self.finished = ""
+        self.words = ChatStream(ask, listener.said)
         self.error: LanguageError | None = None
 
     def take(self, chunks: Any) -> bool:
@@ -118,10 +120,7 @@ class _Stream:
             code = "context_exhausted" if "context" in message else "thinker_failed"
             self.error = LanguageError(code, message)
             return
-        for choice in chunk.get("choices") or ():
-            if delta := (choice.get("delta") or {}).get("content"):
-                self._listener.said(delta)
-            self.finished = choice.get("finish_reason") or self.finished
+        self.words.take(chunk)
 
 
 class _Waiter:
@@ -136,7 +135,7 @@ class _Waiter:
     def said(self, delta: str) -> None:
         """What it says does not matter."""
 
-    def ended(self, complete: bool) -> None:
+    def ended(self, ending: Ending) -> None:
         self.done.set()
 
     def failed(self, error: LanguageError) -> None:

@@ -16,10 +16,12 @@ from threading import Thread
 from typing import Any
 
 import httpx
+import msgspec
 
-from duologue.models.cascade.engines.language import LanguageError, LanguageModel, Listener
+from duologue.models.cascade.engines.chat_stream import ChatStream
+from duologue.models.cascade.engines.language import Ending, LanguageError, LanguageModel, Listener
 from duologue.models.cascade.settings import Thinker
-from duologue.models.cascade.wire import Ask
+from duologue.models.cascade.wire import Ask, ChatTurn, Tool
 
 _log = logging.getLogger("duologue.models.cascade")
 
@@ -71,7 +73,7 @@ class RemoteLanguage(LanguageModel):
 
     async def _answer(self, ask: Ask, listener: Listener) -> None:
         try:
-            finished = await self._stream(ask, listener)
+            ending = await self._stream(ask, listener)
         except LanguageError as error:
             listener.failed(error)
         except httpx.TimeoutException:
@@ -81,18 +83,11 @@ class RemoteLanguage(LanguageModel):
             _log.warning("%s: %s", self._url, type(error).__name__)
             listener.failed(LanguageError("thinker_unavailable", "the language model cannot be reached"))
         else:
-            listener.ended(finished != "length")
+            listener.ended(ending)
 
-    async def _stream(self, ask: Ask, listener: Listener) -> str:
-        request = {
-            "model": self._options.model,
-            "messages": [{"role": turn.role, "content": turn.content} for turn in ask.messages],
-            "stream": True,
-            "max_tokens": ask.max_tokens,
-            "temperature": ask.temperature,
-        }
-        finished = ""
-        async with self._client.stream("POST", self._url, json=request) as response:
+    async def _stream(self, ask: Ask, listener: Listener) -> Ending:
+        stream = ChatStream(ask, listener.said)
+        async with self._client.stream("POST", self._url, json=self._request(ask)) as response:
             if response.status_code != 200:
                 _log.warning("%s answered with status %d", self._url, response.status_code)
                 code = "thinker_unavailable" if response.status_code >= 500 else "thinker_failed"
@@ -102,22 +97,66 @@ class RemoteLanguage(LanguageModel):
                     continue
                 data = line[5:].strip()
                 if data == "[DONE]":
-                    return finished
-                finished = _read(data, listener) or finished
-        return finished
+                    return stream.ending()
+                _read(data, stream)
+        if not stream.finished:
+            raise LanguageError("thinker_failed", "the language model's server broke off in the middle")
+        return stream.ending()
+
+    def _request(self, ask: Ask) -> dict[str, Any]:
+        request: dict[str, Any] = {
+            "model": self._options.model,
+            "messages": [_message(turn) for turn in ask.messages],
+            "stream": True,
+            "max_tokens": ask.max_tokens + ask.call_tokens,
+            "temperature": ask.temperature,
+        }
+        if self._options.usage:
+            request["stream_options"] = {"include_usage": True}
+        if ask.tools:
+            request["tools"] = [{"type": "function", "function": _function(tool)} for tool in ask.tools]
+            if ask.choice:
+                request["tool_choice"] = _choice(ask.choice)
+        return request
 
 
-def _read(data: str, listener: Listener) -> str:
-    """One event of the stream; the finish reason if it has one. Raises LanguageError."""
+def _message(turn: ChatTurn) -> dict[str, Any]:
+    if turn.role == "tool":
+        return {"role": "tool", "tool_call_id": turn.call_id, "content": turn.content}
+    if turn.calls:
+        calls = [
+            {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in turn.calls
+        ]
+        return {"role": turn.role, "content": turn.content or None, "tool_calls": calls}
+    if turn.images:
+        parts: list[dict[str, Any]] = [{"type": "text", "text": turn.content}] if turn.content else []
+        parts += [{"type": "image_url", "image_url": {"url": url}} for url in turn.images]
+        return {"role": turn.role, "content": parts}
+    return {"role": turn.role, "content": turn.content}
+
+
+def _function(tool: Tool) -> dict[str, Any]:
+    told: dict[str, Any] = {"name": tool.name}
+    if tool.description:
+        told["description"] = tool.description
+    if tool.schema:
+        told["parameters"] = msgspec.json.decode(tool.schema)
+    return told
+
+
+def _choice(choice: str) -> str | dict[str, Any]:
+    if not choice.startswith("="):
+        return choice
+    return {"type": "function", "function": {"name": choice[1:]}}
+
+
+def _read(data: str, stream: ChatStream) -> None:
+    """One event of the stream. Raises LanguageError."""
     try:
         chunk: Any = json.loads(data)
         if chunk.get("error"):
             raise LanguageError("thinker_failed", "the language model's server broke off with an error")
-        finished = ""
-        for choice in chunk.get("choices") or ():
-            if delta := (choice.get("delta") or {}).get("content"):
-                listener.said(delta)
-            finished = choice.get("finish_reason") or finished
-    except (ValueError, AttributeError) as error:
+        stream.take(chunk)
+    except (ValueError, AttributeError, TypeError) as error:
         raise LanguageError("thinker_failed", f"the stream is not what the API promises: {error}") from None
-    return finished

@@ -1,7 +1,9 @@
 """Stage 2: what to say. A language model streams; its text goes on by clause, as soon as one is complete.
 
 Rule 1. One answer for each slot. A cancel ends it; what the model still says then is not read.
-Rule 2. Every request is settled: clauses and a last one, or a coded failure, or a coded empty answer.
+        When enough was said the model in this process is stopped; one at a URL may end, and count its tokens.
+Rule 2. Every request is settled: clauses and a last one, or functions to be called, or a coded failure, or a coded
+        empty answer. Functions are told when the model has said all; its words come before or without them.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ from duologue.model.engine import (
     StageRefused,
     StageUnit,
 )
-from duologue.model.outputs import ModelOutput, encode_output
+from duologue.model.outputs import ModelOutput, Usage, encode_output
 from duologue.model.pipeline import PipelineError
-from duologue.models.cascade.chat import estimated_tokens, within
+from duologue.models.cascade.chat import asked_weight, within
 from duologue.models.cascade.clauses import ClauseCutter
-from duologue.models.cascade.engines.language import LanguageError, LanguageModel
+from duologue.models.cascade.engines.language import Ending, LanguageError, LanguageModel
 from duologue.models.cascade.parts import LANGUAGE, locate, need_runtime
 from duologue.models.cascade.settings import Settings, Thinker
 from duologue.models.cascade.wire import Ask, Clause
@@ -36,6 +38,7 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Ask)
 CHARS_PER_TOKEN = 12
 """No token is longer on average: more characters than this means that the limit was not kept."""
+MALFORMED = "malformed_function_call"
 RETRIES = 2
 """How often a prompt that did not fit is cut in half and asked again."""
 
@@ -67,19 +70,24 @@ class _Answer:
         self.cancelled = False
         self.cutter = ClauseCutter(max_sentences)
         self.clauses = 0
-        self._chars = 0
+        self._chars = self._deltas = 0
 
     def said(self, delta: str) -> None:
         """A model that does not keep to its limit is cut off here."""
         if self._chars > CHARS_PER_TOKEN * self.ask.max_tokens:
             return
         self._chars += len(delta)
+        self._deltas += 1
         self._engine.post(self, delta)
         if self._chars > CHARS_PER_TOKEN * self.ask.max_tokens:
-            self._engine.post(self, False)
+            self._engine.post(self, Ending(complete=False))
 
-    def ended(self, complete: bool) -> None:
-        self._engine.post(self, complete)
+    def ended(self, ending: Ending) -> None:
+        self._engine.post(self, ending)
+
+    def estimated(self) -> Usage:
+        """What it took until now, of a model that is cut off before it has told."""
+        return Usage(input_text_tokens=asked_weight(self.ask), output_text_tokens=self._deltas)
 
     def failed(self, error: LanguageError) -> None:
         self._engine.post(self, error)
@@ -93,7 +101,7 @@ class ThinkerEngine(StageEngine):
         self._answers: dict[Slot, _Answer] = {}
         self._model = language_model(self._options)
         # Bounded by the answers that run: each says at most `max_tokens`.
-        self._heard: deque[tuple[_Answer, str | bool | LanguageError]] = deque()
+        self._heard: deque[tuple[_Answer, str | Ending | LanguageError]] = deque()
 
     def warm_up(self) -> None:
         try:
@@ -101,7 +109,7 @@ class ThinkerEngine(StageEngine):
         except LanguageError as error:
             raise PipelineError(f"cascade: {error.message}") from error
 
-    def post(self, answer: _Answer, event: str | bool | LanguageError) -> None:
+    def post(self, answer: _Answer, event: str | Ending | LanguageError) -> None:
         """From the model's threads."""
         self._heard.append((answer, event))
         self.wake()
@@ -137,11 +145,11 @@ class ThinkerEngine(StageEngine):
                 emissions += self._fail(answer, event)
             elif isinstance(event, str):
                 emissions += self._pass_on(answer, answer.cutter.feed(event))
-                if answer.cutter.full:
-                    emissions += self._end(answer)
+                if answer.cutter.full and not self._options.url:
+                    emissions += self._end(answer, Ending(usage=answer.estimated()))
             else:
-                emissions += self._pass_on(answer, answer.cutter.finish(complete=event))
-                emissions += self._end(answer)
+                emissions += self._pass_on(answer, answer.cutter.finish(complete=event.complete))
+                emissions += self._end(answer, event)
         return emissions
 
     def cancel(self, slot: Slot, epoch: int) -> None:
@@ -155,9 +163,7 @@ class ThinkerEngine(StageEngine):
             self._drop(slot)
 
     def usage(self) -> EngineUsage:
-        tokens = sum(
-            sum(estimated_tokens(turn.content) for turn in answer.ask.messages) for answer in self._answers.values()
-        )
+        tokens = sum(asked_weight(answer.ask) for answer in self._answers.values())
         return EngineUsage(len(self._slots), self._slots_total, kv_tokens=tokens)
 
     @property
@@ -187,19 +193,33 @@ class ThinkerEngine(StageEngine):
         answer.clauses += 1
         return Emission(answer.unit.slot, NEXT, answer.unit.unit, answer.unit.turn_id, head, last=last)
 
-    def _end(self, answer: _Answer) -> list[Emission]:
+    def _end(self, answer: _Answer, ending: Ending) -> list[Emission]:
         """All was said. The model may still be talking; nobody listens."""
+        broken = LanguageError(MALFORMED, "the language model called a function in a way that cannot be carried out")
+        if any(not call.name for call in ending.calls):
+            told = [self._told(answer, ModelOutput(tool_calls=ending.calls, usage=ending.usage), last=False)]
+            return [*told, *self._fail(answer, broken)]
         self._drop(answer.unit.slot)
         if answer.clauses:
-            return [self._clause(answer, "", last=True)]
-        empty = ModelOutput(end_of_turn=True, error_code="empty_answer", error="the language model said nothing")
-        return [Emission(answer.unit.slot, SESSION, answer.unit.unit, answer.unit.turn_id, encode_output(empty))]
+            beside = ModelOutput(tool_calls=ending.calls, usage=ending.usage)
+            told = [] if beside == ModelOutput() else [self._told(answer, beside, last=False)]
+            return [*told, self._clause(answer, "", last=True)]
+        if ending.calls:
+            return [self._told(answer, ModelOutput(tool_calls=ending.calls, end_of_turn=True, usage=ending.usage))]
+        empty = ModelOutput(
+            end_of_turn=True, error_code="empty_answer", error="the language model said nothing", usage=ending.usage
+        )
+        return [self._told(answer, empty)]
+
+    def _told(self, answer: _Answer, output: ModelOutput, *, last: bool = True) -> Emission:
+        """Straight to the session, past the voice."""
+        unit = answer.unit
+        return Emission(unit.slot, SESSION, unit.unit, unit.turn_id, encode_output(output), last=last)
 
     def _fail(self, answer: _Answer, error: LanguageError) -> list[Emission]:
         if error.code == "context_exhausted" and answer.retries < RETRIES and len(answer.ask.messages) > 1:
             answer.retries += 1
-            used = sum(estimated_tokens(turn.content) for turn in answer.ask.messages)
-            answer.ask = within(answer.ask, answer.ask.max_tokens + used // 2)
+            answer.ask = within(answer.ask, answer.ask.max_tokens + asked_weight(answer.ask) // 2)
             self._model.start(answer.unit.slot.index, answer.ask, answer)
             return []
         self._drop(answer.unit.slot)

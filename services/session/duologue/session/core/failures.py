@@ -9,7 +9,7 @@ Rule 3. A lost binding is replaced; a unit that was under way at two losses is n
 from __future__ import annotations
 
 from duologue.model.outputs import ModelOutput
-from duologue.protocol.duplex import RealtimeProtocolError
+from duologue.protocol.duplex import ERROR_CODES, RealtimeProtocolError
 from duologue.session.core import closing, pacing, playback, responses, stages, tools, turns
 from duologue.session.core.commands import StageFailed, StagesLost
 from duologue.session.core.context import SessionContext
@@ -21,16 +21,24 @@ def unit_failed(ctx: SessionContext, fact: StageFailed) -> None:
         lost(ctx, StagesLost(fact.fence, fact.code, fact.message))
         return
     flight = stages.forget(ctx, fact.unit)
-    message = f"{fact.code}: {fact.message}" if fact.code else fact.message
+    code, message = _told_as(fact)
     if flight is not None and not flight.is_input and pacing.waits(ctx):
         # An answer broke off: what was made of it is heard first.
-        pacing.keep(ctx, ModelOutput(error_code="runtime_append_failed", error=message), b"")
+        pacing.keep(ctx, ModelOutput(error_code=code, error=message), b"")
         return
     if ctx.response is None and not ctx.plans and any(unit < fact.unit for unit in ctx.state.sound.flights):
         # A failure overtakes what later stages still make of earlier units. A response that those opened now
         # would go on with this unit missing in its middle: void them all.
         stages.advance_epoch(ctx)
-    fail(ctx, "runtime_append_failed", message)
+    fail(ctx, code, message)
+
+
+def _told_as(fact: StageFailed) -> tuple[str, str]:
+    """Code and message for the client: a failure that the table knows keeps its name, any other is one of the
+    machinery, whatever it calls itself."""
+    if fact.code in ERROR_CODES and fact.code != "engine_error":
+        return fact.code, fact.message
+    return "runtime_append_failed", f"{fact.code}: {fact.message}" if fact.code else fact.message
 
 
 def fail(ctx: SessionContext, code: str, message: str) -> None:

@@ -309,7 +309,7 @@ def _final_item(ctx: SessionContext, response: OpenResponse, status: str) -> Ite
 
 
 def _done(ctx: SessionContext, response: OpenResponse, status: str, reason: str | None, item: Item) -> ResponseDone:
-    details = None if reason is None else StatusDetails(type=status, reason=reason)
+    details = None if reason is None else StatusDetails.of(status, reason)
     metadata = response.metadata
     if ctx.duplex:
         cursors = msgspec.to_builtins(ctx.ledger(response.id).cursors())

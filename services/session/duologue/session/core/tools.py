@@ -106,7 +106,7 @@ def _tell(ctx: SessionContext, call_id: str, name: str, arguments: str) -> None:
             response=Response(
                 id=response_id,
                 status=status,
-                status_details=StatusDetails(type=status, reason=reason),
+                status_details=StatusDetails.of(status, reason),
                 output=(item,),
                 modalities=modalities,
                 metadata=metadata,

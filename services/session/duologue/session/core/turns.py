@@ -158,7 +158,7 @@ def create_response(ctx: SessionContext, command: CreateResponse) -> None:
     if ctx.response is not None:
         raise RealtimeProtocolError("response_already_active", "a response is still open")
     options = command.options
-    ctx.plugin.check_options(responses.given(options))
+    ctx.plugin.check_options(responses.given(options), ctx.state.config)
     if not ctx.state.sound.retained.segments:
         if not intake.unanswered:
             raise RealtimeProtocolError("response_create_without_input", "there is no input to answer")
@@ -198,6 +198,7 @@ def _plan(ctx: SessionContext, response: OpenResponse) -> None:
         turn_id=state.turn_id,
         epoch=state.epoch,
         options=dict(response.options),
+        config=state.config,
     )
     stages.submit_plan(ctx, ctx.plugin.plan_response(ctx.model, request))
 
