@@ -19,12 +19,12 @@ from duologue.session.core import input_state, playback, responses, stages, tool
 from duologue.session.core.context import SessionContext
 
 
-def interrupt(ctx: SessionContext, reason: str) -> None:
+def interrupt(ctx: SessionContext, reason: str, *, keeps_input: bool = True) -> None:
     """End the open response as cancelled, or stop the speaker of one that is finished and still played. The
-    input stays."""
+    input stays, what no stage has consumed included, unless it was cancelled too."""
     response = ctx.response
     playing = ctx.playing()
-    stages.advance_epoch(ctx)
+    stages.advance_epoch(ctx, keeps_input=keeps_input)
     tools.make_stale(ctx)
     if response is not None:
         playback.purge(ctx, response.id)
@@ -42,7 +42,7 @@ def stop(ctx: SessionContext, command: CancelInput | BargeIn) -> None:
         raise RealtimeProtocolError("barge_in_unsupported", "this model cannot be interrupted")
     input_state.clear(ctx)
     ctx.emit(InputCleared(event_id=ctx.event_id()))
-    interrupt(ctx, "barge_in")
+    interrupt(ctx, "barge_in", keeps_input=False)
     ctx.state.turn_state = "idle"
 
 

@@ -221,9 +221,9 @@ def real_input_waits(ctx: SessionContext) -> bool:
 # -- abort ------------------------------------------------------------------------------------------------
 
 
-def advance_epoch(ctx: SessionContext) -> None:
-    """epoch + 1: everything under way is void. An auto session takes back what no stage has consumed; a
-    turn-based one drops the turn that was being answered."""
+def advance_epoch(ctx: SessionContext, *, keeps_input: bool = True) -> None:
+    """epoch + 1: everything under way is void. What no stage has consumed is taken back, unless the input itself
+    was cancelled; a turn-based session of a model that answers from units drops the turn that was answered."""
     state = ctx.state
     state.epoch += 1
     ctx.observed.input_dropped()
@@ -232,19 +232,28 @@ def advance_epoch(ctx: SessionContext) -> None:
     ctx.plugin.on_cancel(ctx.model, state.epoch)
     state.sound.drop_paced()
     pending = state.aborting
+    if not keeps_input:
+        pending.units, pending.dropped = [], []
     for number, flight in list(state.sound.flights.items()):
         if number in pending.units or number in pending.dropped:
             continue
-        returns = ctx.auto and flight.is_input and not flight.continuation
+        returns = keeps_input and hears_on(ctx) and flight.is_input and not flight.continuation
         if not returns or flight.relayed:
             forget(ctx, number)
         elif state.ready:
             pending.units.append(number)
     pending.since = ctx.now
-    if not ctx.auto:
+    if not hears_on(ctx):
         state.sound.feed.clear()
+    if not keeps_input:
         state.intake.awaiting.clear()
     state.intake.answer_due = False
+
+
+def hears_on(ctx: SessionContext) -> bool:
+    """The input does not belong to one answer: a model that plans still owes the words of turns whose answer was
+    cancelled."""
+    return ctx.auto or ctx.plans
 
 
 def aborted(ctx: SessionContext, fact: UnitsAborted) -> None:
@@ -297,19 +306,23 @@ def settle_abort(ctx: SessionContext, *, dropped: bool) -> None:
 
 
 def unbind(ctx: SessionContext) -> None:
-    """The workers are gone. Units of an auto session that were under way will be tried again, in order and
-    under their numbers; a turn that was being answered is lost with its response."""
+    """The workers are gone. Units that belong to no answer and were under way will be tried again, in order and
+    under their numbers; a turn that was being answered is lost with its response. So are words that the workers
+    owed of turns whose end they had consumed."""
     state = ctx.state
     state.binding += 1
     state.ready = False
     state.aborting = PendingAbort()
     for number, flight in list(state.sound.flights.items()):
-        if not ctx.auto or not flight.is_input or flight.continuation:
+        if not hears_on(ctx) or not flight.is_input or flight.continuation:
             forget(ctx, number)
             continue
         flight.attempt += 1
         flight.deaths += 1
         flight.places, flight.relayed = 1, False
+    awaiting, sound = state.intake.awaiting, state.sound
+    ends = sum(flight.final for flight in sound.flights.values()) + sum(part.final for part in sound.feed.segments)
+    del awaiting[: max(len(awaiting) - ends, 0)]
 
 
 def poisonous(ctx: SessionContext) -> bool:
