@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from duologue.model.outputs import ModelOutput, decode_output
+from duologue.model.outputs import ModelOutput, Usage, decode_output
 from duologue.model.pipeline import PipelineSpec
 from duologue.protocol.duplex import DuplexCapabilities, Item, SessionConfig
 
@@ -117,6 +117,9 @@ class DuplexModelPlugin(ABC, Generic[StateT]):
         """For `answers="plan"`: the submission that makes a response from the conversation."""
         raise AssertionError(f"{type(self).__name__} answers from units")
 
+    def on_update(self, state: StateT, config: SessionConfig) -> None:
+        """The session is configured anew; `validate` has agreed."""
+
     def on_turn_start(self, state: StateT, turn_id: int, epoch: int) -> None:
         """A turn that is to be answered begins (turn-based sessions and typed turns)."""
 
@@ -131,6 +134,11 @@ class DuplexModelPlugin(ABC, Generic[StateT]):
     def on_tool_output(self, state: StateT, item: Item) -> AppendPlan | None:
         """The result of a function call has arrived; a plan feeds it to the model, None leaves it to the
         conversation."""
+        return None
+
+    def take_usage(self, state: StateT) -> Usage | None:
+        """What the model took since this was last asked, beside what it told with its outputs. Asked once at the
+        end of every response, whatever ended it."""
         return None
 
     def project(self, state: StateT, head: bytes, frames: Sequence[bytes]) -> Sequence[ModelOutput]:

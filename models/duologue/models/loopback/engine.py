@@ -259,7 +259,7 @@ class Word(LoopbackStage):
 
     def _call(self, place: _Place, decision: Decision, unit: int) -> ToolCall:
         if self.options.talk:
-            return ToolCall(place.config.tool, "{}", f"call_{unit}")
+            return ToolCall(arguments="{}", call_id=f"call_{unit}")
         step = place.config.script[decision.step]
         if step.malformed:
             return ToolCall(raw=f'<tool_call>{{"name": "{step.name}", "arguments": {step.text[:-1]}')

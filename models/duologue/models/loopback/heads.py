@@ -69,7 +69,6 @@ class StageConfig(msgspec.Struct, frozen=True, array_like=True):
     fail: Fail | None
     context_units: int
     script: tuple[Step, ...] = ()
-    tool: str = ""
     at: Position = Position()
     epoch: int = 0
 

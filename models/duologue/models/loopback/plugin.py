@@ -171,7 +171,6 @@ class Loopback(DuplexModelPlugin[LoopbackState]):
                     fail=settings.fail,
                     context_units=settings.context_units,
                     script=settings.script if stage < 2 else (),
-                    tool=state.tool,
                     at=state.at,
                     epoch=state.epoch,
                 )
@@ -195,6 +194,10 @@ class Loopback(DuplexModelPlugin[LoopbackState]):
         if unit.is_speech is not None:
             flags |= heads.KNOWN | heads.SPEECH if unit.is_speech else heads.KNOWN
         return AppendPlan(heads.encode(UnitHead(flags, state.turn, state.at)), (unit.pcm,))
+
+    def on_update(self, state: LoopbackState, config: SessionConfig) -> None:
+        if self._options.talk:
+            state.tool = _first_tool(config)
 
     def on_turn_start(self, state: LoopbackState, turn_id: int, epoch: int) -> None:
         self._begin(state)
@@ -243,6 +246,9 @@ class Loopback(DuplexModelPlugin[LoopbackState]):
 
     def project(self, state: LoopbackState, head: bytes, frames: Sequence[bytes]) -> Sequence[ModelOutput]:
         output = decode_output(head)
+        if output.tool_calls and self._options.talk:  # which tool is first, the session knows
+            calls = tuple(msgspec.structs.replace(call, name=state.tool) for call in output.tool_calls)
+            output = msgspec.structs.replace(output, tool_calls=calls)
         if output.state:
             state.at = at = heads.decode_position(output.state)
             if at.ended and at.turn == state.turn:

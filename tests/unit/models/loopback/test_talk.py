@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from unit.models.loopback.chain import Chain, said, sound, story, voice
 
-from duologue.protocol.duplex import Item
+from duologue.protocol.duplex import Item, SessionConfig
 
 pytestmark = pytest.mark.unit
 
@@ -69,6 +69,18 @@ def test_every_second_turn_calls_the_first_tool_and_answers_after_its_result() -
     assert said(chain.run(25, continuation=True)) == "you spoke for 80 ms"
     assert spoken_turn(chain, 3) == f"{ANSWER}|you spoke for 240 ms"
     assert spoken_turn(chain, 3).startswith("C|")
+
+
+def test_tools_may_come_with_a_later_update() -> None:
+    chain = talk()
+    spoken_turn(chain, 1)
+    chain.plugin.on_update(chain.state, SessionConfig(model="loopback-talk", auto_response=False, **tools()))
+    chain.turn()
+    called = [chain.feed(LOUD), chain.feed(final=True)]
+    (call,) = called[1][0].tool_calls
+    assert call.name == "look_up"
+    chain.plugin.on_update(chain.state, SessionConfig(model="loopback-talk", auto_response=False))
+    assert [spoken_turn(chain, 1) for _ in range(2)] == [f"{ANSWER}|you spoke for 80 ms"] * 2
 
 
 def test_who_speaks_again_instead_is_answered() -> None:

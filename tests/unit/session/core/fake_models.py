@@ -44,6 +44,10 @@ class FakeModel(DuplexModelPlugin[FakeState]):
         self.transcript: str | None = None
         self.faults = 0
         self.text_turns = True
+        self.asked: list[ResponseRequest] = []
+        """What it was to make responses from."""
+        self.tools: list[tuple[str, ...]] = []
+        """The tools of each update that it was told of."""
 
     def capabilities(self, max_sessions: int) -> DuplexCapabilities:
         return DuplexCapabilities(supports_input_append=True, supports_text_only_turn=self.text_turns)
@@ -64,10 +68,14 @@ class FakeModel(DuplexModelPlugin[FakeState]):
         return AppendPlan(msgspec.msgpack.encode(head), (unit.pcm,))
 
     def plan_response(self, state: FakeState, request: ResponseRequest) -> AppendPlan:
+        self.asked.append(request)
         said = tuple((str(item.role), item.text) for item in request.items)
         return AppendPlan(
             msgspec.msgpack.encode(Head("response", said=said, instructions=request.instructions)), stage=1
         )
+
+    def on_update(self, state: FakeState, config: SessionConfig) -> None:
+        self.tools.append(tuple(str(tool["name"]) for tool in config.tools or ()))
 
     def on_turn_start(self, state: FakeState, turn_id: int, epoch: int) -> None:
         state.turns += 1

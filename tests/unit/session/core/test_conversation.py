@@ -205,6 +205,15 @@ def test_instructions_lock_with_the_first_unit_and_the_voice_with_the_first_soun
     ]
 
 
+def test_the_model_is_told_of_what_an_update_changed_and_of_no_refused_one() -> None:
+    world = World(auto=True, voice="alto")
+    tools = [{"type": "function", "name": "look_up"}]
+    world.send(SessionUpdate(session={"tools": tools}))
+    world.send(SessionUpdate(session={"tools": tools}))
+    world.send(SessionUpdate(session={"tools": [], "model": "another"}))
+    assert world.plugin.tools == [("look_up",)]
+
+
 def test_a_model_that_does_not_lock_takes_new_instructions() -> None:
     world = World(FakeModel(locks_instructions=False), auto=True)
     world.say()

@@ -34,6 +34,7 @@ def update(ctx: SessionContext, command: SessionUpdate) -> None:
         ctx.plugin.validate(new, old)
         _tell_stages(ctx, old, new)
         put_in_force(ctx, new)
+        ctx.plugin.on_update(ctx.model, new)
     tell(ctx)
 
 
