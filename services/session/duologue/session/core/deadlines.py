@@ -93,6 +93,7 @@ def tick(ctx: SessionContext) -> None:
         turns.promote(ctx)
     if state.calls:
         tools.expire(ctx)
+        turns.plan_if_due(ctx)
 
 
 def _warn(ctx: SessionContext) -> None:

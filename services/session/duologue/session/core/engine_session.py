@@ -189,7 +189,8 @@ class Intake(msgspec.Struct):
     awaiting: list[str] = []
     """Items of committed turns whose transcript the model still owes (`answers="plan"`)."""
     answer_due: bool = False
-    """The open response is made as soon as the last of them has its transcript."""
+    """The open response is made as soon as the last of them has its transcript, and the last call of the turn that
+    it answers its result."""
     answer_after: bool = False
     """A user turn ended while a response was open: answer it when that one ends."""
     speech_open: bool = False
@@ -198,6 +199,8 @@ class Intake(msgspec.Struct):
     gap_units: int = 0
     released: CommandNo = CommandNo()
     """Commands up to this one do not wait for the output: an attachment waits for them."""
+    results: int = 0
+    """Results of function calls that no response was made from (`answers="plan"`)."""
 
 
 class OpenResponse(msgspec.Struct):

@@ -41,8 +41,10 @@ def create(ctx: SessionContext, command: CreateItem, pcm: bytes) -> None:
     if call is not None:
         call.state = "answered"
         ctx.state.intake.unanswered += 1
+        ctx.state.intake.results += 1
         history.finish(ctx, item)
         _tell_model(ctx, item)
+        turns.plan_if_due(ctx)
         return
     if item.content is not UNSET and not item.content:
         entry.in_context = False
@@ -64,7 +66,7 @@ def _spoken(ctx: SessionContext, item: Item, pcm: bytes) -> None:
     told = {"type": "input.committed", "session_id": state.session_id, "turn_id": state.turn_id}
     told |= {"epoch": state.epoch, "history_len": len(state.history), "native_audio": True}
     transcript = item.text or None
-    tools.settle_open(ctx, "late")
+    turns.give_up_calls(ctx)
     turns.announce_commit(ctx, item, told, transcript)
     if not pcm or loudness(pcm) < state.config.overlap_silence_rms:
         return

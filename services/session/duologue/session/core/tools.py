@@ -5,10 +5,13 @@
     open -> stale   when what it belonged to was cancelled
     given -> answered   the client wrote the call itself (a conversation restored): nobody waits for it
 
-Rule: an unanswered call never holds anything; only its own late result is refused, by name.
+Rule 1. An unanswered call never holds anything; only its own late result is refused, by name.
+Rule 2. Calls of one turn belong together: an answer that is asked for between their results is made of all of them.
 """
 
 from __future__ import annotations
+
+import msgspec
 
 from duologue.model.outputs import ToolCall
 from duologue.protocol.duplex import (
@@ -36,15 +39,24 @@ MAX_CALLS = 256
 def called(ctx: SessionContext, call: ToolCall) -> None:
     """The model calls a function: a response of its own, beside the one that is being spoken. The OpenAI
     dialects know one response at a time: there it follows when the open one has ended."""
-    if not call.name:
+    if not call.name or not _is_object(call.arguments):
         told = {"type": "function_call.done", "session_id": ctx.state.session_id, "epoch": ctx.state.epoch}
-        ctx.emit(FunctionCallFallback(event_id=ctx.event_id(), event={**told, "raw": call.raw}))
+        ctx.emit(FunctionCallFallback(event_id=ctx.event_id(), event={**told, "raw": call.raw or call.arguments}))
         return
     call_id = call.call_id or f"call_{ctx.hex32()}"
     if not ctx.duplex and ctx.response is not None:
         ctx.response.calls.append((call_id, call.name, call.arguments))
     else:
         _tell(ctx, call_id, call.name, call.arguments)
+
+
+def _is_object(arguments: str) -> bool:
+    """Clients read the arguments as JSON, and by name."""
+    try:
+        msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeError):
+        return False
+    return True
 
 
 def flush(ctx: SessionContext, response: OpenResponse) -> None:
@@ -141,6 +153,11 @@ def check_result(ctx: SessionContext, item: Item) -> ToolCallState:
     return call
 
 
+def half_answered(ctx: SessionContext) -> bool:
+    """Results were given that no answer was made of yet, and others of the same turn are still to come."""
+    return ctx.state.intake.results > 0 and any(call.state == "open" for call in ctx.state.calls)
+
+
 def settle_open(ctx: SessionContext, state: str) -> None:
     """Nobody waits for these calls any more."""
     for call in ctx.state.calls:
@@ -149,6 +166,7 @@ def settle_open(ctx: SessionContext, state: str) -> None:
 
 
 def make_stale(ctx: SessionContext) -> None:
+    ctx.state.intake.results = 0
     settle_open(ctx, "stale")
 
 

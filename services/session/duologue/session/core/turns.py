@@ -52,7 +52,7 @@ def commit(ctx: SessionContext, command: Commit) -> None:
     extra = {"overlap_deferred": True, "response_create_deferred": wanted} if defer else {}
     hints = " ".join(intake.hints)
     transcript = hints or ctx.plugin.on_commit(ctx.model)
-    tools.settle_open(ctx, "late")
+    give_up_calls(ctx)
     item_id = _fan_out(ctx, transcript, extra)
     ctx.observed.turn_ended(ctx.now)
     if ctx.auto:
@@ -175,11 +175,10 @@ def answer(ctx: SessionContext, options: ResponseOptions | None = None) -> None:
     state.intake.answer_after = False
     ctx.observed.answered(ctx.now)
     ctx.plugin.on_turn_start(ctx.model, state.turn_id, state.epoch)
-    response = responses.open_response(ctx, promised=True, options=options)
+    responses.open_response(ctx, promised=True, options=options)
     if ctx.plans:
-        state.intake.answer_due = bool(state.intake.awaiting)
-        if not state.intake.answer_due:
-            _plan(ctx, response)
+        state.intake.answer_due = True
+        plan_if_due(ctx)
         return
     state.intake.unanswered = 0
     state.sound.feed.join(state.sound.retained.take_all())
@@ -187,10 +186,24 @@ def answer(ctx: SessionContext, options: ResponseOptions | None = None) -> None:
     silence.expect(ctx)
 
 
+def give_up_calls(ctx: SessionContext) -> None:
+    """The user goes on: nobody waits for the results that are missing, the answer that did included."""
+    tools.settle_open(ctx, "late")
+    plan_if_due(ctx)
+
+
+def plan_if_due(ctx: SessionContext) -> None:
+    """Make the open response that waited for the conversation, once nothing of that is missing."""
+    intake, response = ctx.state.intake, ctx.response
+    if intake.answer_due and response is not None and not intake.awaiting and not tools.half_answered(ctx):
+        intake.answer_due = False
+        _plan(ctx, response)
+
+
 def _plan(ctx: SessionContext, response: OpenResponse) -> None:
     """Have the plugin make a response from the conversation."""
     state = ctx.state
-    state.intake.unanswered = 0
+    state.intake.unanswered = state.intake.results = 0
     instructions = response.options.get("instructions") or state.config.instructions
     request = ResponseRequest(
         items=history.conversation(ctx),
@@ -218,7 +231,7 @@ def user_turn(ctx: SessionContext, turn: UserTurn) -> None:
     if not intake.speech_item:
         input_state.speech_started(ctx, turn.start_ms)
     input_state.speech_stopped(ctx, turn.end_ms)
-    tools.settle_open(ctx, "late")
+    give_up_calls(ctx)
     _fan_out(ctx, turn.transcript, {})
     ctx.observed.turn_ended_in_input(intake.clock_ms - turn.end_ms)
     if turn.answer:
@@ -237,10 +250,10 @@ def _owed(ctx: SessionContext, item_id: str, turn: UserTurn) -> None:
     if intake.answer_due and response is not None:
         if intake.awaiting:
             return
-        intake.answer_due = False
-        if turn.transcript:
-            _plan(ctx, response)
+        if turn.transcript or intake.results:
+            plan_if_due(ctx)
         else:
+            intake.answer_due = False
             responses.listened(ctx, "silence_or_noise", response)
             responses.complete(ctx, response, None)
             after_response(ctx, response)
