@@ -12,7 +12,7 @@ from duologue.bus import endpoint as bus_endpoint
 from duologue.bus.stats import MAX_NAMES
 from duologue.cli import microphone
 from duologue.cli.supervisor import child
-from duologue.client import client, cursor, inbox, responses
+from duologue.client import collector, cursor, inbox, listeners, responses, trace
 from duologue.delivery.egress import EgressLimits
 from duologue.gateway import chores, envelope, front_door, outbound, wire
 from duologue.runtime import exposition
@@ -479,10 +479,10 @@ OTHERS = (
     ),
     Bound(
         "client library: answers that wait for `responses()`",
-        str(client.MAX_RESPONSES),
-        "`client/client.py`",
+        str(listeners.MAX_RESPONSES),
+        "`client/listeners.py`",
         "the oldest are dropped",
-        ("DuplexClient.dropped_responses",),
+        ("Listeners.dropped_responses",),
         ("unit/client/test_inbox.py::test_answers_that_nobody_takes_are_bounded",),
     ),
     Bound(
@@ -500,6 +500,22 @@ OTHERS = (
         "the oldest are given up: what a resume lacks of them is lost",
         ("ResumeCursor.given_up",),
         ("unit/client/test_cursor.py::test_the_kept_commands_are_bounded_and_what_is_left_follows_the_given_up",),
+    ),
+    Bound(
+        "client library: a wire trace",
+        f"{trace.MAX_ENTRIES} frames, {size(trace.MAX_BYTES)}",
+        "`client/trace.py`",
+        "the oldest are dropped",
+        ("DuplexTrace.dropped",),
+        ("unit/client/test_trace.py::test_the_trace_is_bounded_in_entries_and_in_bytes",),
+    ),
+    Bound(
+        "client library: events and answers of a collector",
+        f"{collector.MAX_EVENTS}; {collector.MAX_RESPONSES}",
+        "`client/collector.py`",
+        "the oldest are dropped; totals still count them",
+        ("EventCollector.dropped_events", "EventCollector.dropped_responses"),
+        ("unit/client/test_collector.py::test_what_is_kept_is_bounded_and_the_totals_are_not",),
     ),
     Bound(
         "`duologue talk --mic`: chunks that wait to be sent",

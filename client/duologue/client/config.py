@@ -1,8 +1,7 @@
-"""What a session is opened with, and how a lost connection is tried again."""
+"""What a session is opened with."""
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import msgspec
@@ -64,15 +63,3 @@ class SessionConfig(msgspec.Struct, frozen=True):
             "turn_detection": self.turn_detection,
             "extra_body": {"auto_response": self.auto_response, **self.extra_body},
         }
-
-
-class ReconnectPolicy(msgspec.Struct, frozen=True):
-    """How often and how soon a lost connection is resumed, jittered, that no crowd comes at once."""
-
-    max_attempts: int = 5
-    low_s: float = 0.25
-    high_s: float = 4.0
-
-    def pause_s(self, attempt: int) -> float:
-        """Before attempt 1, 2, ...: uniform between `low_s` and a bound that doubles up to `high_s`."""
-        return random.uniform(self.low_s, max(self.low_s, min(self.high_s, self.low_s * 2**attempt)))

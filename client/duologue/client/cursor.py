@@ -3,6 +3,8 @@
 Rule 1. An event whose number was seen before is dropped; an event without a number is always passed on.
 Rule 2. Commands are kept, within a bound, until a resume says which of them the server holds: what came later
         is sent again, in order. The server ignores none and applies none twice, since it names the last one.
+Rule 3. The token stays good when the server has lost events (`session.resync_required`): the client goes on from
+        the server's head, and is told the conversation.
 """
 
 from __future__ import annotations
@@ -82,6 +84,6 @@ class ResumeCursor:
             return []
         return [frame for _, frame in self._kept if frame]
 
-    def forget(self) -> None:
-        """The server lost the thread (`session.resync_required`): the token is not used again."""
-        self.token = ""
+    def skip_to(self, seq: int) -> None:
+        """The server no longer has what comes before `seq`: go on from there."""
+        self.last_seq = max(self.last_seq, seq)

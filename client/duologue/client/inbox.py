@@ -20,12 +20,15 @@ class Inbox:
         self._news = asyncio.Event()
         self._end: BaseException | None = None
 
-    def put(self, event: Event) -> None:
-        if len(self._events) >= self._capacity:
+    def put(self, event: Event) -> bool:
+        """False: the oldest event had to go for it."""
+        full = len(self._events) >= self._capacity
+        if full:
             self._events.popleft()
             self.dropped += 1
         self._events.append(event)
         self._news.set()
+        return not full
 
     def close(self, error: BaseException | None) -> None:
         """No more will come: listeners get what is left, then the end or this error."""

@@ -133,7 +133,8 @@ class ResponseBook:
         return handle
 
     def fail_all(self) -> None:
-        """The session is over: nothing more will come."""
+        """Nothing more is known of what is open: the session is over, or its events were lost."""
         for handle in self.open.values():
             handle.finish(None)
         self.open.clear()
+        self._announced.clear()

@@ -1,4 +1,4 @@
-"""Addresses, session objects, pauses between attempts, WAV files."""
+"""Addresses, session objects, WAV files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from duologue.client import (
     BadWav,
-    ReconnectPolicy,
     SessionConfig,
     build_realtime_url,
     read_pcm16_wav,
@@ -45,13 +44,6 @@ def test_the_session_object_names_both_rates_and_model_owned_turns() -> None:
     assert session["turn_detection"] is None
     assert session["extra_body"] == {"auto_response": True, "loopback": {"script": []}}
     assert "instructions" not in session
-
-
-def test_pauses_grow_within_their_bounds() -> None:
-    policy = ReconnectPolicy(low_s=0.25, high_s=4.0)
-    for attempt in range(1, 12):
-        for _ in range(50):
-            assert 0.25 <= policy.pause_s(attempt) <= min(4.0, 0.25 * 2**attempt)
 
 
 def test_a_wav_comes_back_as_it_was_written(tmp_path: Path) -> None:

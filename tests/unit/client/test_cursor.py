@@ -65,9 +65,11 @@ def test_the_kept_commands_are_bounded_and_what_is_left_follows_the_given_up() -
     assert sum(map(len, cursor.to_resend("000"))) <= 500
 
 
-def test_a_lost_thread_is_not_resumed() -> None:
+def test_after_a_gap_the_session_is_claimed_from_the_servers_head() -> None:
     cursor = ResumeCursor()
     cursor.learn("duplex-1", "token")
-    assert cursor.resumable
-    cursor.forget()
-    assert not cursor.resumable
+    cursor.is_new(3)
+    cursor.skip_to(40)
+    assert cursor.resumable and cursor.claim()["last_received_server_event_seq"] == 40
+    cursor.skip_to(7)
+    assert cursor.last_seq == 40

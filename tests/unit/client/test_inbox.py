@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from duologue.client.client import MAX_RESPONSES, DuplexClient
+from duologue.client import DuplexClient
 from duologue.client.events import ConnectionResumed
-from duologue.client.inbox import Inbox
+from duologue.client.inbox import CAPACITY, Inbox
+from duologue.client.listeners import MAX_RESPONSES, Listeners
 from duologue.client.responses import MAX_CHUNKS, ResponseHandle
 from duologue.protocol.duplex import AudioDelta, ResponseListen, event_from_realtime
 
@@ -47,9 +48,34 @@ async def test_audio_that_nobody_plays_is_bounded() -> None:
 
 
 async def test_answers_that_nobody_takes_are_bounded() -> None:
-    client = DuplexClient("ws://127.0.0.1:1", model="m")
+    listeners = Listeners()
     listen = event_from_realtime('{"type":"response.listen","session_id":"s","response":{}}')
     assert isinstance(listen, ResponseListen)
     for _ in range(MAX_RESPONSES + 3):
-        client._publish(listen)
-    assert client.dropped_responses == 3
+        listeners.publish(listen)
+    assert listeners.dropped_responses == 3
+
+
+async def test_what_a_listener_of_a_client_loses_is_counted_at_the_client() -> None:
+    client = DuplexClient("ws://127.0.0.1:1", model="m")
+    events = client.events()
+    first = asyncio.ensure_future(anext(events))
+    await asyncio.sleep(0)
+    for number in range(CAPACITY + 4):
+        client._take(ConnectionResumed(number))
+    assert (await first, client.dropped_events) == (ConnectionResumed(4), 4)
+
+
+async def test_after_a_gap_an_open_answer_ends_and_what_comes_of_it_is_a_new_one() -> None:
+    listeners = Listeners()
+    delta = event_from_realtime('{"type":"response.output_audio.delta","response_id":"r","item_id":"i","delta":"AAA="}')
+    assert isinstance(delta, AudioDelta)
+    taking = listeners.responses()
+    listeners.publish(delta)
+    before = await anext(taking)
+    listeners.publish(ConnectionResumed(1))
+    assert not before.finished
+    listeners.publish(ConnectionResumed(2, gap=True))
+    assert before.finished and [piece async for piece in before.audio()] == [b"\0\0"]
+    listeners.publish(delta)
+    assert (await anext(taking)) is not before

@@ -1,4 +1,13 @@
-"""The one door of the protocol room: everything that other rooms use."""
+"""The one door of the protocol room: everything that other rooms use.
+
+Rule 1. What only a server needs (reading frames, converting sound) is imported when it is first asked for: it needs
+        numpy, and the client library, which comes through this door too, must not.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from duologue.protocol.duplex.commands import (
     AckPlayback,
@@ -16,9 +25,6 @@ from duologue.protocol.duplex.commands import (
     VadHint,
     decode_command,
     encode_command,
-)
-from duologue.protocol.duplex.decode import (
-    command_from_realtime,
 )
 from duologue.protocol.duplex.events import (
     AudioDelta,
@@ -73,15 +79,6 @@ from duologue.protocol.duplex.session_view import (
     SessionRuntimeView,
     SessionView,
     session_object,
-)
-from duologue.protocol.realtime.audio.convert import (
-    InputConverter,
-    OutputConverter,
-)
-from duologue.protocol.realtime.audio.samples import (
-    decode_samples,
-    encode_samples,
-    rms,
 )
 from duologue.protocol.realtime.capabilities import (
     DuplexCapabilities,
@@ -164,6 +161,29 @@ from duologue.protocol.realtime.turn_detection import (
     ServerVad,
     TurnDetection,
 )
+
+if TYPE_CHECKING:
+    from duologue.protocol.duplex.decode import command_from_realtime
+    from duologue.protocol.realtime.audio.convert import InputConverter, OutputConverter
+    from duologue.protocol.realtime.audio.samples import decode_samples, encode_samples, rms
+
+_LATER = {
+    "command_from_realtime": "duologue.protocol.duplex.decode",
+    "InputConverter": "duologue.protocol.realtime.audio.convert",
+    "OutputConverter": "duologue.protocol.realtime.audio.convert",
+    "decode_samples": "duologue.protocol.realtime.audio.samples",
+    "encode_samples": "duologue.protocol.realtime.audio.samples",
+    "rms": "duologue.protocol.realtime.audio.samples",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _LATER.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(module), name)
+    return value
+
 
 __all__ = [
     "AckPlayback",
