@@ -43,6 +43,9 @@ GATEWAY_RESUME_LATENCY = histogram(
 GATEWAY_REPLAYED = counter("gateway", "replayed_events", "Events sent again from the journal.")
 GATEWAY_TAKEOVERS = counter("gateway", "takeovers", "Sockets replaced by another one of the same session.")
 
+GATEWAY_CHAT_TURNS = counter("gateway", "chat_turns", "Requests of chat completions, by result.", ["result"])
+GATEWAY_SECRETS = counter("gateway", "client_secrets", "Client secrets asked for, by result.", ["result"])
+
 # -- session shard ---------------------------------------------------------------------------------------
 
 SESSION_LIVE = gauge("session", "live_sessions", "Sessions here.", ["state", "pipeline"])
@@ -69,6 +72,7 @@ SESSION_DETECTOR_BATCH = histogram(
 )
 SESSION_DETECTOR_LATENCY = histogram("session", "detector_seconds", "From an append to its verdict.", FAST_SECONDS)
 SESSION_STALE = counter("session", "stale_drops", "Stage outputs dropped as meaningless, by kind.", ["kind"])
+SESSION_TOKENS = counter("session", "model_tokens", "Tokens that models told, by kind.", ["kind"])
 SESSION_CREDIT_WAITS = counter("session", "output_credit_waits", "Times that a session's output waited for credit.")
 SESSION_HANDLE = histogram("session", "handle_seconds", "One command in the session core.", FAST_SECONDS)
 SESSION_FIRST_AUDIO = histogram(
@@ -92,6 +96,9 @@ SESSION_CHECKPOINT_LATENCY = histogram(
 )
 SESSION_POISON = counter("session", "poison_units", "Sessions closed because a unit was in flight at two deaths.")
 SESSION_CORE_FAULTS = counter("session", "core_faults", "Faults of ours in a session, by what came of it.", ["result"])
+
+SESSION_CHAT_TURNS = counter("session", "chat_turns", "Chat turns that ended here, by result.", ["result"])
+SESSION_CHAT_SLOTS = gauge("session", "chat_used_slots", "Chat turns under way.", ["pipeline"])
 
 # -- stage worker ----------------------------------------------------------------------------------------
 

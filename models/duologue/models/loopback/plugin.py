@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from duologue.model.outputs import ModelOutput, decode_output
+from duologue.model.outputs import ModelOutput, Usage, decode_output
 from duologue.model.pipeline import PipelineSpec
 from duologue.model.plugin import AppendPlan, DuplexModelPlugin, InputUnit, ModelTraits
 from duologue.models.loopback import heads
@@ -63,6 +63,11 @@ class LoopbackState(msgspec.Struct):
     """A call has been made and no other turn has come since."""
     result: bool = False
     """The result of that call is there."""
+    # what was used since the last response
+    heard: int = 0
+    """Units of the user's sound."""
+    spoken: int = 0
+    """Audio units of the session that are counted already."""
 
 
 class Loopback(DuplexModelPlugin[LoopbackState]):
@@ -181,6 +186,7 @@ class Loopback(DuplexModelPlugin[LoopbackState]):
 
     def plan_unit(self, state: LoopbackState, unit: InputUnit) -> AppendPlan:
         flags = state.mode
+        state.heard += not unit.continuation
         if unit.auto:
             flags |= heads.AUTO | heads.DECIDE
         elif state.open:
@@ -243,6 +249,12 @@ class Loopback(DuplexModelPlugin[LoopbackState]):
         elif state.open:
             state.at = msgspec.structs.replace(at, ended=True)
         state.open = False
+
+    def take_usage(self, state: LoopbackState) -> Usage | None:
+        """A token of this model is a unit of sound."""
+        spoken, heard = state.at.spoken - state.spoken, state.heard
+        state.spoken, state.heard = state.at.spoken, 0
+        return Usage(input_audio_tokens=heard, output_audio_tokens=max(spoken, 0))
 
     def project(self, state: LoopbackState, head: bytes, frames: Sequence[bytes]) -> Sequence[ModelOutput]:
         output = decode_output(head)

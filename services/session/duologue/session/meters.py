@@ -60,6 +60,7 @@ class Meters:
         self._refused = Totals(metrics.SESSION_REFUSED)
         self._ended = Totals(metrics.SESSION_ENDED)
         self._stale = Totals(metrics.SESSION_STALE)
+        self._chat = Totals(metrics.SESSION_CHAT_TURNS)
         self._rejected = Total(metrics.SESSION_INPUT_REJECTED)
         self._shed = Total(metrics.SESSION_MAILBOX_FULL)
         self._owner_lost = Total(metrics.SESSION_OWNER_LOST)
@@ -76,6 +77,7 @@ class Meters:
         self._late_acks = Total(metrics.SESSION_LATE_ACKS)
         self._overflows = Totals(metrics.SESSION_OUTPUT_OVERFLOWS, ("close", "fail_response"))
         self._faults = Totals(metrics.SESSION_CORE_FAULTS, ("restored", "closed", "broken"))
+        self._tokens = Totals(metrics.SESSION_TOKENS, ("input_text_tokens", "output_text_tokens"))
         self._live = {
             (state, pipeline.name): metrics.SESSION_LIVE.labels(state, pipeline.name)
             for pipeline in shard.pipelines
@@ -113,6 +115,9 @@ class Meters:
         metrics.SESSION_ACCEPTING.set(admission.accepting)
         metrics.SESSION_HEADROOM.set(admission.headroom)
         self._refused.follow(admission.refused)
+        self._chat.follow(shard.chat.results)
+        for pipeline in shard.pipelines:
+            metrics.SESSION_CHAT_SLOTS.labels(pipeline.name).set(shard.chat.used(pipeline.name))
         self._ended.follow(shard.manager.ended)
         self._owner_lost.follow(shard.manager.ended.get("owner_changed", 0))
         self._poison.follow(shard.manager.ended.get("poison_input", 0))
@@ -136,6 +141,7 @@ class Meters:
         tallies = self._shard.tallies
         late_acks, purged, rejected, unpaced = tallies.late_acks, tallies.purged, tallies.rejected, tallies.unpaced
         overflows, faults = Tally(tallies.overflows), Tally(tallies.faults)
+        tokens = Tally(tallies.tokens)
         faults["broken"] += tallies.broken
         for resident in self._shard.manager.residents:
             observed = resident.runner.machine.observed
@@ -146,9 +152,11 @@ class Meters:
             unpaced += observed.unpaced
             overflows.update(observed.overflows)
             faults.update(observed.faults)
+            tokens.update(observed.tokens)
         self._late_acks.follow(late_acks)
         self._purged.follow(purged)
         self._rejected.follow(rejected)
         self._unpaced.follow(unpaced)
         self._overflows.follow(overflows)
         self._faults.follow(faults)
+        self._tokens.follow(tokens)

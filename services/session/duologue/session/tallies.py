@@ -32,6 +32,7 @@ class Tallies:
         """As the sessions that have ended observed them; so are the next."""
         self.overflows: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
+        self.tokens: Counter[str] = Counter()
         self.handle_s = metrics.SESSION_HANDLE.observe
         self.checkpoint_bytes = metrics.SESSION_CHECKPOINT_BYTES.observe
         self.checkpoint_s = metrics.SESSION_CHECKPOINT_LATENCY.observe
@@ -49,6 +50,7 @@ class Tallies:
         self.unpaced += observed.unpaced
         self.overflows.update(observed.overflows)
         self.faults.update(observed.faults)
+        self.tokens.update(observed.tokens)
         self.take(observed, pipeline)
 
     def take(self, observed: Observations, pipeline: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -311,7 +310,30 @@ def test_the_capability_follows_the_configuration() -> None:
 def test_usage_is_asked_for(brain: Brain, engines: Engines) -> None:
     brain.script.append(words("Yes.") + end(usage=USAGE))
     talk = talking(engines)
-    talk.ask("Hm?")
+    (done,) = responses(talk.ask("Hm?"))
     assert brain.asked[0]["stream_options"] == {"include_usage": True}
-    assert json.dumps(brain.asked[0])
+    assert done["usage"] == {
+        "total_tokens": 27,
+        "input_tokens": 20,
+        "output_tokens": 7,
+        "input_token_details": {"text_tokens": 20, "audio_tokens": 0, "cached_tokens": 4},
+        "output_token_details": {"text_tokens": 7, "audio_tokens": 0},
+    }
+    talk.close()
+
+
+def test_a_server_at_a_url_may_end_after_enough_was_said_and_counts(brain: Brain, engines: Engines) -> None:
+    brain.script.append(words("One. ", "Two. ", "Three. ", "Four. ") + end())
+    talk = talking(engines)
+    seen = talk.ask("Count.")
+    assert spoken_text(seen) == "One. Two. Three."
+    assert responses(seen)[0]["usage"]["total_tokens"] == 27
+    talk.close()
+
+
+def test_a_call_without_words_counts_for_the_response_that_asked(brain: Brain, engines: Engines) -> None:
+    brain.script.append(call(0, "clock") + end("tool_calls"))
+    talk = talking(engines)
+    seen = talk.ask("What time is it?")
+    assert [done.get("usage", {}).get("total_tokens") for done in responses(seen)] == [None, 27]
     talk.close()

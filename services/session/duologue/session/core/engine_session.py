@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from duologue.fence import CommandNo, StageFence
-from duologue.model.outputs import ModelOutput
+from duologue.model.outputs import ModelOutput, Usage
 from duologue.protocol.duplex import (
     AudioFormat,
     Dialect,
@@ -228,6 +228,8 @@ class OpenResponse(msgspec.Struct):
     options: dict[str, object] = {}
     calls: list[tuple[str, str, str]] = []
     """Function calls that wait for its end (OpenAI dialects: one response at a time)."""
+    usage: Usage | None = None
+    """What the model has counted of it."""
 
 
 class HistoryItem(msgspec.Struct, array_like=True):
@@ -314,6 +316,8 @@ class DuplexEngineSession(msgspec.Struct):
     ledgers: dict[str, PlaybackLedger] = {}
     history: list[HistoryItem] = []
     calls: list[ToolCallState] = []
+    used: Usage | None = None
+    """What the model has counted, of the whole session."""
     stale: dict[str, int] = {}
     outbox: DuplexOutputBuffer = msgspec.field(default_factory=DuplexOutputBuffer)
     intake: Intake = msgspec.field(default_factory=Intake)

@@ -33,6 +33,7 @@ class Observations:
         "overflows",
         "purged",
         "rejected",
+        "tokens",
         "unit_lag_s",
         "unpaced",
     )
@@ -50,6 +51,8 @@ class Observations:
         """Playback acknowledgements that changed nothing."""
         self.rejected = 0
         """Commands of the client that were refused with `input_backpressure`."""
+        self.tokens: dict[str, int] = {}
+        """What the model counted, by kind."""
         self.first_audio_s: deque[float] = deque(maxlen=KEPT)
         self.barge_in_s: deque[float] = deque(maxlen=KEPT)
         self.unit_lag_s: deque[float] = deque(maxlen=KEPT)

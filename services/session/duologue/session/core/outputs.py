@@ -22,6 +22,7 @@ from duologue.session.core import (
     stages,
     tools,
     turns,
+    usage,
 )
 from duologue.session.core.commands import StageOutput
 from duologue.session.core.context import SessionContext
@@ -50,6 +51,8 @@ def stage_output(ctx: SessionContext, out: StageOutput) -> None:
 
 def apply(ctx: SessionContext, output: ModelOutput, frames: Sequence[bytes], turn_id: int) -> None:
     state = ctx.state
+    if output.usage is not None:
+        usage.count(ctx, output.usage)
     if output.error_code:
         if ctx.plans and not output.end_of_turn:
             # Of the input, which goes on beside the answer: nothing was being said that could fail.

@@ -43,7 +43,7 @@ from duologue.protocol.duplex import (
     TranscriptDone,
     assistant_item,
 )
-from duologue.session.core import history, playback
+from duologue.session.core import history, playback, usage
 from duologue.session.core.context import UNSET, SessionContext
 from duologue.session.core.engine_session import HistoryItem, OpenResponse
 
@@ -324,6 +324,7 @@ def _done(ctx: SessionContext, response: OpenResponse, status: str, reason: str 
             output=(item,),
             modalities=response.modalities,
             metadata=metadata,
+            usage=usage.of_response(ctx, response),
         ),
         response_id=response.id,
     )
