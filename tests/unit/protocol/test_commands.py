@@ -176,7 +176,7 @@ GOOD: list[tuple[str, dict[str, Any], Any]] = [
                 **{"instructions": "i", "temperature": 0.5, "max_output_tokens": 5, "tools": []},
                 **{"tool_choice": "none", "output_modalities": ["audio"], "conversation": "none"},
                 **{"prompt": {"id": "p"}, "extra_body": {"a": 1}, "surprise": 1},
-                **{"audio": {"output": {"voice": "v", "speed": 2, "format": {"type": "audio/pcma"}}}},
+                **{"audio": {"output": {"voice": "v", "speed": 1.5, "format": {"type": "audio/pcma"}}}},
             }
         },
         p.CreateResponse(
@@ -191,7 +191,7 @@ GOOD: list[tuple[str, dict[str, Any], Any]] = [
                 prompt={"id": "p"},
                 extra_body={"a": 1},
                 voice="v",
-                speed=2,
+                speed=1.5,
                 output_format=p.AudioFormat("g711_alaw", 0),
             )
         ),

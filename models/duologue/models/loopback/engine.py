@@ -63,11 +63,12 @@ def build(pipeline: PipelineSpec, stage_index: int) -> StageEngine:
 class _Place:
     """What a stage keeps of a slot."""
 
-    __slots__ = ("compute_s", "config", "fail", "incarnation", "jitter_s", "seed")
+    __slots__ = ("compute_s", "config", "fail", "incarnation", "jitter_s", "seed", "speed")
 
     def __init__(self, incarnation: int, config: StageConfig, stage: int) -> None:
         self.incarnation = incarnation
         self.config = config
+        self.speed = config.speed
         self.compute_s = config.compute_ms / 1000
         self.jitter_s = config.jitter_ms / 1000
         self.seed = (config.seed * 0x9E3779B97F4A7C15 + stage) & _MASK
@@ -132,6 +133,12 @@ class LoopbackStage(StageEngine):
 
     def cancel(self, slot: Slot, epoch: int) -> None:
         """Nothing is kept ahead: the first unit of the new epoch carries the position to go on from."""
+
+    def control(self, slot: Slot, kind: str, body: bytes) -> None:
+        """Of an update only the speed can be another: everything else is fixed at open."""
+        place = self._places.get(slot.index)
+        if place is not None and place.incarnation == slot.incarnation:
+            place.speed = decode_config(body).speed
 
     def close(self, slot: Slot) -> None:
         place = self._places.get(slot.index)
@@ -250,12 +257,12 @@ class Word(LoopbackStage):
     def _share(self, place: _Lines, decision: Decision) -> tuple[str, tuple[TextMark, ...]]:
         if self.options.talk:
             words = words_of(f"you spoke for {decision.heard_ms} ms")
-            return share_of(words, decision.index, ANSWER_UNITS, self.unit_ms)
+            return share_of(words, decision.index, ANSWER_UNITS, self.unit_ms / place.speed)
         step = place.config.script[decision.step]
         words_here = place.words.get(decision.step)
         if words_here is None:
             words_here = place.words[decision.step] = words_of(step.text)
-        return share_of(words_here, decision.index, step.units, self.unit_ms)
+        return share_of(words_here, decision.index, step.units, self.unit_ms / place.speed)
 
     def _call(self, place: _Place, decision: Decision, unit: int) -> ToolCall:
         if self.options.talk:
@@ -274,12 +281,11 @@ class Voice(LoopbackStage):
 
     def __init__(self, pipeline: PipelineSpec, stage: int, options: LoopbackOptions) -> None:
         super().__init__(pipeline, stage, options)
-        samples = options.unit_ms * OUTPUT_RATE_HZ // 1000
-        self._tones = ToneBank(samples, OUTPUT_RATE_HZ)
-        self._silence = bytes(samples * 2)
+        self._samples = options.unit_ms * OUTPUT_RATE_HZ // 1000
+        self._tones = ToneBank(OUTPUT_RATE_HZ)
 
     def warm_up(self) -> None:
-        self._tones.unit(440.0, 0)
+        self._tones.unit(440.0, 0, self._samples)
         upsample(bytes(HISTORY_BYTES + self.unit_ms * 64))
 
     def step(self, place: _Place, unit: StageUnit) -> tuple[bytes, tuple[bytes, ...], bool]:
@@ -287,11 +293,12 @@ class Voice(LoopbackStage):
         if decision.kind != SPEAK:
             return unit.head, (), decision.kind != UNDECIDED
         audio = place.config.audio
+        samples = self._samples if place.speed == 1.0 else round(self._samples / place.speed)
         if audio.kind == "tone":
-            return unit.head, (self._tones.unit(audio.hz, decision.spoken),), True
+            return unit.head, (self._tones.unit(audio.hz, decision.spoken, samples),), True
         if audio.kind == "echo":
             return unit.head, (upsample(unit.frames[0]),), True
-        return unit.head, (self._silence,), True
+        return unit.head, (bytes(samples * 2),), True
 
 
 # -- pack ---------------------------------------------------------------------------------------------

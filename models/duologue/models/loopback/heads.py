@@ -71,6 +71,8 @@ class StageConfig(msgspec.Struct, frozen=True, array_like=True):
     script: tuple[Step, ...] = ()
     at: Position = Position()
     epoch: int = 0
+    speed: float = 1.0
+    """How fast it speaks: a unit of input is answered with so much less sound."""
 
 
 class Decision(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -107,6 +107,7 @@ class Loopback(DuplexModelPlugin[LoopbackState]):
             supports_audio_truncate=True,
             supports_text_only_turn=True,
             supports_function_calls=True,
+            supports_output_speed=True,
             adapter_patterns=("stage_pipeline",),
             stage_handoff_transport="zeromq",
             chunk_period_ms=self._options.unit_ms,
@@ -124,10 +125,17 @@ class Loopback(DuplexModelPlugin[LoopbackState]):
                 "extra_body.loopback is fixed when the session opens",
                 param="extra_body.loopback",
             )
-        if current is None:
-            self._settings(config)
+        settings = self._settings(config)
+        if settings.audio.kind == "echo" and config.speed not in (None, 1):
+            raise RealtimeProtocolError("unsupported", "an echo is as fast as what it echoes", param="session.speed")
 
     def check_options(self, options: dict[str, Any], config: SessionConfig | None = None) -> None:
+        if options.get("speed") not in (None, 1):
+            raise RealtimeProtocolError(
+                "unsupported_native_response_options",
+                "the loopback model takes its speed from the session",
+                param="response.speed",
+            )
         for name in _REFUSED_OPTIONS:
             if options.get(name) is not None:
                 raise RealtimeProtocolError(
@@ -178,6 +186,7 @@ class Loopback(DuplexModelPlugin[LoopbackState]):
                     script=settings.script if stage < 2 else (),
                     at=state.at,
                     epoch=state.epoch,
+                    speed=1.0 if config.speed is None else float(config.speed),
                 )
             )
         return tuple(heads.encode(one) for one in configs)

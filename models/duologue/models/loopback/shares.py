@@ -19,7 +19,7 @@ def words_of(text: str) -> tuple[str, ...]:
     return tuple(_WORDS.findall(text))
 
 
-def share_of(words: tuple[str, ...], index: int, units: int, unit_ms: int) -> tuple[str, tuple[TextMark, ...]]:
+def share_of(words: tuple[str, ...], index: int, units: int, unit_ms: float) -> tuple[str, tuple[TextMark, ...]]:
     """What unit `index` of `units` says, and where in its audio each word ends."""
     count = len(words)
     # Rounded up, so that the first unit has a word if there is one.

@@ -48,18 +48,18 @@ class _Tone:
 class ToneBank:
     """The tones of all sessions of an engine; at most `MAX_TONES` are kept, the longest unused one goes."""
 
-    def __init__(self, samples: int, rate_hz: int) -> None:
-        self._samples = samples
+    def __init__(self, rate_hz: int) -> None:
         self._rate_hz = rate_hz
-        self._tones: OrderedDict[float, _Tone] = OrderedDict()
+        self._tones: OrderedDict[tuple[float, int], _Tone] = OrderedDict()
 
-    def unit(self, hz: float, n: int) -> bytes:
-        """Audio unit `n` of a session whose tone is `hz`: PCM16 little-endian."""
-        tone = self._tones.get(hz)
+    def unit(self, hz: float, n: int, samples: int) -> bytes:
+        """Audio unit `n` of a session whose tone is `hz`, so many samples long: PCM16 little-endian."""
+        key = (hz, samples)
+        tone = self._tones.get(key)
         if tone is None:
-            tone = self._tones[hz] = _Tone(hz, self._samples, self._rate_hz)
+            tone = self._tones[key] = _Tone(hz, samples, self._rate_hz)
             if len(self._tones) > MAX_TONES:
                 self._tones.popitem(last=False)
         else:
-            self._tones.move_to_end(hz)
+            self._tones.move_to_end(key)
         return tone.unit(n)

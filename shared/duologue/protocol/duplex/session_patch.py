@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 from duologue.protocol.realtime.errors import RealtimeProtocolError
 from duologue.protocol.realtime.formats import check_rate, read_format
 from duologue.protocol.realtime.json_types import JsonObject
-from duologue.protocol.realtime.limits import read_max_tokens
+from duologue.protocol.realtime.limits import read_max_tokens, read_speed
 from duologue.protocol.realtime.strict import read
 
 MAX_EXTRA_BYTES = 64 * 1024
@@ -180,7 +180,7 @@ def _changes(told: _Patch, own: _ExtraBody, heard: _InputPatch, said: _OutputPat
         "model": told.model,
         "modalities": _first(told.modalities, told.output_modalities),
         "voice": _first(told.voice, said.voice),
-        "speed": _first(told.speed, said.speed),
+        "speed": _speed(told, said),
         "max_output_tokens": _tokens(told),
         "transcription": _first(told.input_audio_transcription, heard.transcription),
         "noise_reduction": _first(told.input_audio_noise_reduction, heard.noise_reduction),
@@ -199,6 +199,13 @@ _PLAIN = (
     *("tracing", "truncation"),
 )
 _EITHER = ("overlap_short_ack_ms", "overlap_barge_in_ms", "overlap_silence_rms", "playback_commit_policy")
+
+
+def _speed(told: _Patch, said: _OutputPatch) -> int | float | _Maybe:
+    for value, param in ((told.speed, "speed"), (said.speed, "audio.output.speed")):
+        if value is not UNSET:
+            return None if value is None else read_speed(value, param)
+    return UNSET
 
 
 def _tokens(told: _Patch) -> int | None | UnsetType:

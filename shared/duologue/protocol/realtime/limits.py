@@ -23,6 +23,9 @@ ItemId = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ITEM_ID)]
 Hint = Annotated[str, msgspec.Meta(max_length=MAX_ECHOED_BYTES // 4)]
 """A transcript or text that comes with an append."""
 
+MIN_SPEED, MAX_SPEED = 0.25, 1.5
+"""How fast a voice speaks; 1 is its own pace."""
+
 MAX_TOKENS = 1_000_000
 _UNLIMITED = frozenset({"inf", "infinity", "unlimited"})
 
@@ -41,4 +44,11 @@ def read_max_tokens(value: int | str | None, param: str) -> int | None:
         return None
     if isinstance(value, str) or not 0 < value <= MAX_TOKENS:
         raise RealtimeProtocolError("bad_event", f'{param} must be a positive integer or "inf"', param=param)
+    return value
+
+
+def read_speed(value: int | float, param: str) -> int | float:
+    """How fast the voice is to speak, as it was written."""
+    if not MIN_SPEED <= value <= MAX_SPEED:
+        raise RealtimeProtocolError("bad_event", f"{param} must be from {MIN_SPEED} to {MAX_SPEED}", param=param)
     return value

@@ -9,7 +9,7 @@ import msgspec
 from duologue.protocol.realtime.commands import ResponseOptions
 from duologue.protocol.realtime.formats import AudioFormat, check_rate, read_format
 from duologue.protocol.realtime.json_types import JsonObject
-from duologue.protocol.realtime.limits import read_max_tokens
+from duologue.protocol.realtime.limits import read_max_tokens, read_speed
 from duologue.protocol.realtime.strict import read
 
 _Amount = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
@@ -61,13 +61,20 @@ def read_options(response: Any) -> ResponseOptions:
         tools=written.tools,
         tool_choice=written.tool_choice,
         output_format=_format(written, sound),
-        speed=written.speed if written.speed is not None else sound.speed,
+        speed=_speed(written, sound),
         modalities=written.modalities if written.modalities is not None else written.output_modalities,
         conversation=written.conversation,
         metadata=written.metadata,
         prompt=written.prompt,
         extra_body=written.extra_body,
     )
+
+
+def _speed(written: _Written, sound: _Output) -> int | float | None:
+    for value, param in ((written.speed, "speed"), (sound.speed, "audio.output.speed")):
+        if value is not None:
+            return read_speed(value, param)
+    return None
 
 
 def _tokens(written: _Written) -> tuple[int | None, bool]:

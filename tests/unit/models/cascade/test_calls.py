@@ -322,6 +322,21 @@ def test_usage_is_asked_for(brain: Brain, engines: Engines) -> None:
     talk.close()
 
 
+def test_an_update_of_the_speed_is_heard_from_the_next_answer(brain: Brain, engines: Engines) -> None:
+    brain.script += [words("Well, here I am, and I have a lot to say.") + end()] * 3
+    talk = talking(engines)
+
+    def length_ms(speed: float | None) -> int:
+        talk.send(SessionUpdate(session={"speed": speed}))
+        (done,) = responses(talk.ask("Go on."))
+        return int(done["output"][0]["content"][0]["audio_duration_ms"])
+
+    own, fast, slow = length_ms(None), length_ms(1.5), length_ms(0.5)
+    assert own / 1.7 < fast < own / 1.3
+    assert own * 1.7 < slow < own * 2.3
+    talk.close()
+
+
 def test_a_server_at_a_url_may_end_after_enough_was_said_and_counts(brain: Brain, engines: Engines) -> None:
     brain.script.append(words("One. ", "Two. ", "Three. ", "Four. ") + end())
     talk = talking(engines)

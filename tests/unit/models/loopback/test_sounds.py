@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
-from unit.models.loopback.chain import follow, sound, voice
+from unit.models.loopback.chain import follow, said, sound, voice
 
 from duologue.models.loopback.tones import MAX_TONES, ToneBank
+from duologue.protocol.duplex import RealtimeProtocolError
 
 pytestmark = pytest.mark.unit
 
@@ -55,11 +57,11 @@ def test_a_unit_made_ahead_of_a_cancellation_leaves_no_gap() -> None:
 
 
 def test_each_session_has_its_own_tone() -> None:
-    bank = ToneBank(1920, 24_000)
-    first = [bank.unit(440.3, n) for n in range(20)]
+    bank = ToneBank(24_000)
+    first = [bank.unit(440.3, n, 1920) for n in range(20)]
     for hz in range(100, 100 + 2 * MAX_TONES):
-        bank.unit(hz, 0)
-    assert [bank.unit(440.3, n) for n in range(20)] == first
+        bank.unit(hz, 0, 1920)
+    assert [bank.unit(440.3, n, 1920) for n in range(20)] == first
 
 
 @pytest.mark.parametrize("hz", [50.0, 440.0, 3000.0, 6500.0])
@@ -97,3 +99,33 @@ def test_an_echo_that_is_too_loud_is_clipped() -> None:
 def test_silence_is_silent() -> None:
     samples = sound(follow(*spoken(9), loopback={"audio": "silence"}).run(2))
     assert len(samples) == 3840 and not samples.any()
+
+
+def test_a_faster_voice_says_the_same_in_less_time() -> None:
+    chain = follow({"speak": {"units": 5, "text": "one two three four five"}}, {"listen": 1}, speed=1.25)
+    results = chain.run(5)
+    assert said(results) == "one two three four five"
+    wave = sound(results)
+    assert len(wave) == 5 * 80 * 24 / 1.25
+    assert [mark.audio_ms for output, _ in results for mark in output.marks] == [64.0] * 5
+    expected = 0.3 * np.sin(2 * np.pi * 440 * np.arange(len(wave)) / 24_000)
+    assert np.allclose(wave, expected, atol=1e-3), "its phase does not break"
+
+
+def test_an_update_of_the_speed_reaches_the_voice() -> None:
+    chain = follow({"speak": {"units": 50}})
+    assert len(chain.feed()[1]) == 2 * 80 * 24
+    config = msgspec.structs.replace(chain.config, speed=0.5)
+    chain.plugin.validate(config, chain.config)
+    for engine, body in zip(chain.engines, chain.plugin.stage_configs(config, chain.state), strict=True):
+        engine.control(chain.slot, "update", body)
+    assert len(chain.feed()[1]) == 2 * 2 * 80 * 24
+
+
+def test_an_echo_has_no_speed_of_its_own() -> None:
+    with pytest.raises(RealtimeProtocolError) as refusal:
+        follow(loopback={"audio": "echo"}, speed=1.5)
+    assert (refusal.value.code, refusal.value.param) == ("unsupported", "session.speed")
+    with pytest.raises(RealtimeProtocolError) as refusal:
+        follow().plugin.check_options({"speed": 1.5})
+    assert refusal.value.param == "response.speed"

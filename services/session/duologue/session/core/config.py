@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from duologue.protocol.duplex import (
+    DuplexCapabilities,
     Playback,
     RealtimeProtocolError,
     SessionConfig,
@@ -36,6 +37,12 @@ def update(ctx: SessionContext, command: SessionUpdate) -> None:
         put_in_force(ctx, new)
         ctx.plugin.on_update(ctx.model, new)
     tell(ctx)
+
+
+def check_speed(capabilities: DuplexCapabilities, speed: float | None, code: str, param: str) -> None:
+    """Refuse a pace that the model's voice cannot take; its own is always accepted, as stock clients send it."""
+    if speed not in (None, 1) and not capabilities.supports_output_speed:
+        raise RealtimeProtocolError(code, "this model speaks at its own pace only", param=param)
 
 
 def put_in_force(ctx: SessionContext, new: SessionConfig) -> None:
@@ -67,6 +74,8 @@ def _check(ctx: SessionContext, old: SessionConfig, new: SessionConfig, touched:
             "the model has been given its instructions already",
             param="session.instructions",
         )
+    if "speed" in touched:
+        check_speed(ctx.capabilities, new.speed, "unsupported", "session.speed")
     if "turn_detection" in touched and rules_for(new, plans=ctx.plans) is not None and new.turn_detection is not None:
         unserved = refusal(ctx.limits, new.turn_detection)
         if unserved is not None:

@@ -49,6 +49,7 @@ def open_session(
             param="session.extra_body.auto_response",
         )
     config = session_config.settled(config)
+    session_config.check_speed(plugin.capabilities(max_sessions), config.speed, "unsupported", "session.speed")
     plugin.validate(config, None)
     state = DuplexEngineSession(
         session_id=session_id,

@@ -23,7 +23,7 @@ from duologue.protocol.duplex import (
     TranscriptionCompleted,
     message_item,
 )
-from duologue.session.core import history, input_state, responses, silence, stages, tools
+from duologue.session.core import config, history, input_state, responses, silence, stages, tools
 from duologue.session.core.context import SessionContext
 from duologue.session.core.engine_session import HistoryItem, OpenResponse, SoundBuffer
 
@@ -158,6 +158,7 @@ def create_response(ctx: SessionContext, command: CreateResponse) -> None:
     if ctx.response is not None:
         raise RealtimeProtocolError("response_already_active", "a response is still open")
     options = command.options
+    config.check_speed(ctx.capabilities, options.speed, "unsupported_native_response_options", "response.speed")
     ctx.plugin.check_options(responses.given(options), ctx.state.config)
     if not ctx.state.sound.retained.segments:
         if not intake.unanswered:
