@@ -22,7 +22,7 @@ check: $(VENV)/.dev           ## formatting, lint, types, imports, spelling
 	$(BIN)/mypy
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md docs shared services models client cli bench tests deploy
+	$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md docs shared services models client inline cli bench examples tests deploy
 
 bench: $(VENV)/.runtime       ## latency and CPU against the floor, on a system of its own
 	$(BIN)/duologue bench --model loopback --sessions 32 --seconds $(SECONDS) --floor

@@ -16,7 +16,7 @@ from duologue.runtime.settings import SystemSettings
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parents[3]
-PRODUCT = ("shared", "services/gateway", "services/session", "services/stages", "client", "cli")
+PRODUCT = ("shared", "services/gateway", "services/session", "services/stages", "client", "inline", "cli")
 
 
 def _generator() -> ModuleType:

@@ -23,7 +23,7 @@ from duologue.gateway.opening import POLICY, RETRY_AFTER_MS, TRY_AGAIN, Opening,
 from duologue.gateway.provisional import Credentials, new_credentials, provisional_session
 from duologue.gateway.resuming import Replayable, ReplayGap, Resuming, entries_of
 from duologue.gateway.wire import REST, Wire
-from duologue.protocol.duplex import splice_seq
+from duologue.protocol.duplex import DuplexCommand, splice_seq
 from duologue.runtime.logs import bound
 from duologue.store.ports import StoreUnavailable
 
@@ -252,15 +252,29 @@ class ClientSocket:
         attachment = self.attachment
         assert attachment is not None
         try:
-            step = self._step(attachment, frame)
-            if type(step) is Forward:
-                return None if attachment.forward(step.command) else step
-            if type(step) is Acknowledge and attachment.client_has(step.seq):
-                return None
-            return step
+            return self._at_once(attachment, self._step(attachment, frame))
         except Exception:
             self._fault()
             return None
+
+    def _at_once(self, attachment: Attachment, step: Step | None) -> Step | None:
+        """Do what need not wait; the answer is what is left to do."""
+        if type(step) is Forward:
+            return None if attachment.forward(step.command) else step
+        if type(step) is Acknowledge and attachment.client_has(step.seq):
+            return None
+        return step
+
+    def take(self, command: DuplexCommand) -> Step | None:
+        """A command that needs no decoding, of a caller in this process: as `_on_frame` takes a frame. What is
+        answered goes into the queue of received messages, as `REST`."""
+        attachment = self.attachment
+        if attachment is None or attachment.ended is not None or self.connection.state is not State.attached:
+            return None
+        if not self._confirmed:
+            self._confirm(attachment)
+        step = self.connection.carry_on(command)
+        return step if self.wire.sink is None else self._at_once(attachment, step)
 
     def _step(self, attachment: Attachment, frame: str | bytes) -> Step | None:
         """The step of a frame, unless that is void: a replaced socket, or one that is closing."""

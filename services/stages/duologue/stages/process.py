@@ -56,7 +56,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 class WorkerProcess:
     """`advertise`: the host name that others dial, where it is not the one that is bound. `leave` ends the
-    process at once, past threads that do not end."""
+    process at once, past threads that do not end. `incarnation`: where it is not the process's own.
+    `owns_process`: False where the process is somebody else's, whose garbage collector is left alone."""
 
     def __init__(
         self,
@@ -67,9 +68,11 @@ class WorkerProcess:
         make_endpoint: MakeEndpoint,
         advertise: str = "",
         leave: Callable[[int], None] = os._exit,
+        incarnation: str = "",
+        owns_process: bool = True,
     ) -> None:
         self.options = options
-        self.incarnation = process_incarnation()
+        self.incarnation = incarnation or process_incarnation()
         self.metrics_url = ""
         """Told in the registration from the next beat on."""
         loop = asyncio.get_running_loop()
@@ -85,6 +88,7 @@ class WorkerProcess:
         self._pipelines = pipelines
         self._advertise = advertise
         self._leave = leave
+        self._owns_process = owns_process
 
     async def start(self) -> None:
         """Raises PipelineError, BusError or StoreUnavailable: nothing is left running then."""
@@ -97,7 +101,8 @@ class WorkerProcess:
             await self.endpoint.close()
             raise
         self.worker.start()
-        freeze_gc()
+        if self._owns_process:
+            freeze_gc()
         names = ", ".join(f"{stage.pipeline}/{stage.spec.name}" for stage in self.worker.stages.values())
         _log.info("worker %s is ready at %s: %s", self.options.id, self.endpoint.address, names)
 
