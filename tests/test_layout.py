@@ -33,7 +33,9 @@ def test_the_wheel_holds_every_portion() -> None:
     assert {ROOT / package for package in packages} == {root / "duologue" for root in ROOTS}
 
 
-@pytest.mark.parametrize("name", ["shared", "services", "gateway", "session", "stages", "client", "models", "inline", "cli"])
+@pytest.mark.parametrize(
+    "name", ["shared", "services", "gateway", "session", "stages", "client", "models", "inline", "cli"]
+)
 def test_no_bare_name_is_importable(name: str, tmp_path: Path) -> None:
     program = f"import importlib.util as u; print(u.find_spec({name!r}))"
     ran = subprocess.run([sys.executable, "-P", "-c", program], cwd=tmp_path, capture_output=True, check=True)
