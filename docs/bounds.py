@@ -14,10 +14,13 @@ from duologue.cli import microphone
 from duologue.cli.supervisor import child
 from duologue.client import collector, cursor, inbox, listeners, responses, trace
 from duologue.delivery.egress import EgressLimits
-from duologue.gateway import chores, envelope, front_door, outbound, wire
+from duologue.gateway import chores, envelope, front_door, outbound, secrets, wire
+from duologue.gateway.chat import answer as chat_answer
+from duologue.gateway.chat import request as chat_request
+from duologue.gateway.chat import turn as chat_turn_here
 from duologue.runtime import exposition
 from duologue.runtime.settings import SystemSettings
-from duologue.session import binding, cleanup, detector, mailbox, offload, opening
+from duologue.session import binding, chat_turn, cleanup, detector, mailbox, offload, opening
 from duologue.session.core.limits import SessionLimits
 from duologue.stages import cursor as stage_cursor
 from duologue.stages import outbox
@@ -47,6 +50,46 @@ _CORE = "unit/session/core/"
 _GATEWAY = "unit/gateway/"
 
 GATEWAY = (
+    Bound(
+        "requests of chat completions",
+        str(_SET.gateway.max_chat_turns),
+        "`[gateway] max_chat_turns`",
+        "503 `resource_exhausted` with `Retry-After`",
+        ("duologue_gateway_chat_turns_total",),
+        (_GATEWAY + "test_chat.py::test_beyond_the_bound_a_request_is_refused_and_counted",),
+    ),
+    Bound(
+        "the answer of a chat turn",
+        f"{size(chat_turn_here.MAX_QUEUED_BYTES)} that its client has not read; "
+        f"{size(chat_answer.MAX_WHOLE_BYTES)} where it is not streamed",
+        "`gateway/chat/turn.py`, `gateway/chat/answer.py`",
+        "the turn is cancelled and fails as `output_backpressure`",
+        ("duologue_gateway_chat_turns_total",),
+        (
+            _GATEWAY + "test_chat.py::test_events_that_nobody_reads_are_bounded",
+            _GATEWAY + "test_chat.py::test_a_whole_answer_is_bounded",
+        ),
+    ),
+    Bound(
+        "the conversation of a chat turn",
+        f"{chat_request.MAX_MESSAGES} messages, {size(chat_request.MAX_TEXT_BYTES)} of text; with its sound "
+        f"{size(_SET.gateway.max_frame_bytes)}",
+        "`gateway/chat/request.py`, `[gateway] max_frame_bytes`",
+        "400 `invalid_request`, `param` `messages`; 413 `request_too_large`",
+        ("duologue_gateway_chat_turns_total",),
+        (
+            _GATEWAY + "test_chat_request.py::test_what_is_wrong_is_refused_by_name",
+            _GATEWAY + "test_chat.py::test_keys_bodies_and_methods",
+        ),
+    ),
+    Bound(
+        "the preset of a client secret",
+        size(secrets.MAX_BODY_BYTES),
+        "`gateway/secrets.py`",
+        "413 `request_too_large`",
+        ("duologue_gateway_client_secrets_total",),
+        (_GATEWAY + "test_client_secrets.py::test_too_large_a_preset_is_refused",),
+    ),
     Bound(
         "connections that are no WebSocket yet",
         f"{front_door.PER_WAITING_SOCKET * _SET.gateway.max_waiting_sockets}, {front_door.PER_WAITING_SOCKET} for each "
@@ -167,6 +210,34 @@ GATEWAY = (
 )
 
 SHARD = (
+    Bound(
+        "chat turns of one pipeline in a shard",
+        f"`max_chat_turns` of the pipeline's file; each for {chat_turn.TURN_S:g} s",
+        "`session/chat_turns.py`, `session/chat_turn.py`",
+        "the turn is refused `resource_exhausted`, or ended by `timeout`",
+        ("duologue_session_chat_turns_total", "duologue_session_chat_used_slots"),
+        (
+            _SHELL + "test_chat_turns.py::"
+            "test_beyond_the_bound_a_turn_is_refused_and_counted_and_a_cancelled_one_makes_room",
+            _SHELL + "test_chat_turns.py::test_a_turn_that_takes_too_long_is_ended",
+        ),
+    ),
+    Bound(
+        "what a chat turn has said and its gateway has no credit for",
+        size(chat_turn.MAX_WAITING_BYTES),
+        "`session/chat_turn.py`",
+        "the turn ends with `output_backpressure`",
+        ("duologue_session_chat_turns_total",),
+        (_SHELL + "test_chat_turns.py::test_more_than_may_wait_for_credit_ends_the_turn",),
+    ),
+    Bound(
+        "opens that the store may have carried out for nobody",
+        str(opening.MAX_UNDONE),
+        "`session/opening.py`",
+        "their keys are left to expire",
+        ("duologue_session_admissions_refused_total",),
+        (_SHELL + "test_open_without_store.py::test_more_than_may_be_taken_back_are_left_to_expire",),
+    ),
     Bound(
         "sessions of a shard, and of one pipeline",
         f"{_SET.session.max_sessions}; the pipeline's `max_sessions`",

@@ -23,6 +23,8 @@ class PipelineRecord(msgspec.Struct, frozen=True):
     """Turns of `/v1/chat/completions` at once; 0: it serves none."""
     chat_turns: int = 0
     """Of these, under way now."""
+    session_mode: str = "duplex"
+    """duplex | turn: what a session of it is unless its client says otherwise."""
 
     @property
     def takes_chat(self) -> bool:

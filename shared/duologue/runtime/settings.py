@@ -58,6 +58,8 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     """Sessions attached to one gateway."""
     max_sessions_per_key: Count = 0
     """0: no limit of its own."""
+    max_chat_turns: Positive = 64
+    """Requests of `/v1/chat/completions` at once. Each pipeline has a limit of its own besides."""
     journal_deadline_ms: Positive = 250
     """How long an event waits for the store before it leaves all the same."""
     uncovered_bytes: Positive = 4 * MIB

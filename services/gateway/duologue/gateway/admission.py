@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from duologue.gateway.handshake import Offer
+from duologue.gateway.handshake import SECRET_PREFIX, Offer
 
 ANONYMOUS: Final = "anonymous"
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
@@ -53,9 +53,9 @@ class KeyRing:
         return bool(self._principals)
 
     def principal(self, key: str) -> str | None:
-        """Who holds this key, or None if nobody may with it."""
+        """Who holds this key, or None if nobody may with it. A client secret is no key: see `secrets`."""
         if not self._principals:
-            return ANONYMOUS
+            return None if key.startswith(SECRET_PREFIX) else ANONYMOUS
         return self._principals.get(_digest(key)) if key else None
 
 
@@ -76,9 +76,9 @@ class Admission:
         self._max_per_key = max_per_key
         self._max_waiting = max_waiting
 
-    def principal(self, offer: Offer) -> str | Refusal:
-        """Who this is, or why it may not be here at all."""
-        who = self.keys.principal(offer.key)
+    def principal(self, offer: Offer, known: str | None = None) -> str | Refusal:
+        """Who this is, or why it may not be here at all. `known`: who it is by its client secret."""
+        who = known or self.keys.principal(offer.key)
         if who is None:
             return Refusal(401, "invalid_api_key", "the API key is missing or unknown")
         if not self._origin_allowed(offer.origin, offer.host):
@@ -101,9 +101,9 @@ class Admission:
             return _busy("no free place for another session of this model", place)
         return None
 
-    def judge(self, offer: Offer, place_for: Callable[[str], Place]) -> str | Refusal:
+    def judge(self, offer: Offer, place_for: Callable[[str], Place], known: str | None = None) -> str | Refusal:
         """The principal, or the answer instead of the upgrade. `place_for`: what there is for a principal."""
-        who = self.principal(offer)
+        who = self.principal(offer, known)
         if isinstance(who, Refusal):
             return who
         return self.place(offer, place_for(who)) or who

@@ -14,9 +14,11 @@ import msgspec
 from duologue.gateway.admission import Refusal
 from duologue.gateway.client_socket import ClientSocket
 from duologue.gateway.context import Gateway
-from duologue.gateway.handshake import PATHS, read_offer
+from duologue.gateway.handshake import PATHS, SECRET_PREFIX, Offer, read_offer
+from duologue.gateway.secrets import SecretPass, present
 from duologue.gateway.wire import EXTENSION, Wire
 from duologue.protocol.duplex import error_type_of
+from duologue.store.ports import StoreUnavailable
 
 _log = logging.getLogger("duologue.gateway")
 
@@ -25,7 +27,19 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+_STORE_AWAY = Refusal(503, "store_unavailable", "the store does not answer; try again", 1)
 _NOT_FOUND = Refusal(404, "unknown_url", "there is no WebSocket here; see /v1/realtime and /v1/duplex")
+
+OPERATOR_PATHS = frozenset({"/metrics", "/readyz", "/health", "/drain"})
+_NOT_OPERATORS = msgspec.json.encode(
+    {
+        "error": {
+            "type": error_type_of("unknown_url"),
+            "code": "unknown_url",
+            "message": f"this is the operator's port: {', '.join(sorted(OPERATOR_PATHS))}",
+        }
+    }
+)
 
 
 class GatewayApp:
@@ -33,7 +47,7 @@ class GatewayApp:
 
     def __init__(self, gateway: Gateway, http: Asgi) -> None:
         self._gateway = gateway
-        self._http = http
+        self.http = http
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -41,7 +55,7 @@ class GatewayApp:
         elif scope["type"] == "lifespan":
             await _lifespan(receive, send)
         else:
-            await self._http(scope, receive, send)
+            await self.http(scope, receive, send)
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (await receive())["type"] != "websocket.connect":
@@ -51,12 +65,29 @@ class GatewayApp:
             return await self._refuse(send, _NOT_FOUND)
         offer = read_offer(path, scope["query_string"], scope["headers"], scope["subprotocols"])
         gateway = self._gateway
-        judged = gateway.admission.judge(offer, lambda principal: gateway.place(offer, principal))
+        secret = await self._presented(offer)
+        if isinstance(secret, Refusal):
+            return await self._refuse(send, secret)
+        known = None if secret is None else secret.principal
+        judged = gateway.admission.judge(offer, lambda principal: gateway.place(offer, principal), known)
         if isinstance(judged, Refusal):
             return await self._refuse(send, judged)
         await send({"type": "websocket.accept", "subprotocol": offer.subprotocol, "headers": []})
         wire: Wire = scope["extensions"][EXTENSION]
-        await ClientSocket(gateway, offer, judged, wire, receive).run()
+        await ClientSocket(gateway, offer, judged, wire, receive, secret).run()
+
+    async def _presented(self, offer: Offer) -> SecretPass | Refusal | None:
+        """The client secret of this offer, if it has one that is good for what it may be here for."""
+        gateway = self._gateway
+        if not offer.key.startswith(SECRET_PREFIX) or gateway.admission.keys.principal(offer.key) is not None:
+            return None
+        if not gateway.store_ready():
+            return _STORE_AWAY
+        try:
+            found = await present(gateway.secrets, offer.key)
+        except StoreUnavailable:
+            return _STORE_AWAY
+        return found if found is not None and (found.fresh or offer.may_resume) else None
 
     async def _refuse(self, send: Send, refusal: Refusal) -> None:
         """Answer the upgrade request as HTTP (the ASGI extension `websocket.http.response`)."""
@@ -74,6 +105,20 @@ class GatewayApp:
         body = msgspec.json.encode({"error": error})
         await send({"type": "websocket.http.response.start", "status": refusal.status, "headers": headers})
         await send({"type": "websocket.http.response.body", "body": body})
+
+
+class OperatorApp:
+    """What is asked of one process, and nothing that a client asks."""
+
+    def __init__(self, http: Asgi) -> None:
+        self._http = http
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] in OPERATOR_PATHS:
+            return await self._http(scope, receive, send)
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 404, "headers": headers})
+        await send({"type": "http.response.body", "body": _NOT_OPERATORS})
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

@@ -35,7 +35,9 @@ class Attachments:
         return [attachment for attachment in self._by_session.values() if attachment.link is link]
 
     def of_principal(self, principal: str) -> int:
-        return sum(attachment.principal == principal for attachment in self._by_session.values())
+        """The sessions of a key, those that its client secrets opened included."""
+        key = principal.partition("/")[0]
+        return sum(attachment.principal.partition("/")[0] == key for attachment in self._by_session.values())
 
     def put(self, attachment: Attachment) -> Attachment | None:
         """The session is attached here by this one; an older one is replaced, and returned."""

@@ -22,6 +22,7 @@ from duologue.gateway.handshake import Offer
 from duologue.gateway.opening import POLICY, RETRY_AFTER_MS, TRY_AGAIN, Opening, Refused
 from duologue.gateway.provisional import Credentials, new_credentials, provisional_session
 from duologue.gateway.resuming import Replayable, ReplayGap, Resuming, entries_of
+from duologue.gateway.secrets import SecretPass
 from duologue.gateway.wire import REST, Wire
 from duologue.protocol.duplex import DuplexCommand, splice_seq
 from duologue.runtime.logs import bound
@@ -41,8 +42,17 @@ REPLAY_PATIENCE_S: Final = 10.0
 class ClientSocket:
     """See the module."""
 
-    def __init__(self, gateway: Gateway, offer: Offer, principal: str, wire: Wire, receive: Receive) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        offer: Offer,
+        principal: str,
+        wire: Wire,
+        receive: Receive,
+        secret: SecretPass | None = None,
+    ) -> None:
         self.gateway = gateway
+        self._secret = secret
         self.wire = wire
         self.connection = Connection(offer)
         self.attachment: Attachment | None = None
@@ -132,7 +142,9 @@ class ClientSocket:
     def _announce_provisional(self) -> Step | None:
         self._credentials = credentials = new_credentials()
         models = self.gateway.router.models
-        pipeline = models.get(self.connection.offer.model) or self.gateway.router.first_model
+        preset = {} if self._secret is None else self._secret.preset
+        named = preset.get("model") or self.connection.offer.model
+        pipeline = models.get(named) or self.gateway.router.first_model
         if pipeline is None:
             self.connection.closing()
             error = self.connection.error(
@@ -145,6 +157,7 @@ class ClientSocket:
             self.connection.offer.dialect,
             now_unix_s=time.time(),
             limits=self.gateway.limits,
+            secret=self._secret,
         )
         self.wire.write(created(session, 1, credentials.token, head_seq=0))
         return None
@@ -188,7 +201,7 @@ class ClientSocket:
 
     async def _open(self, step: Open) -> Step | None:
         credentials = self._credentials or new_credentials()
-        opening = Opening(self.gateway, self.wire, self.connection, self._principal, credentials)
+        opening = Opening(self.gateway, self.wire, self.connection, self._principal, credentials, self._secret)
         outcome = await opening.run(step)
         if isinstance(outcome, Refused):
             self.gateway.tally.refused(outcome.code)

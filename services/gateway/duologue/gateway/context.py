@@ -20,7 +20,7 @@ from duologue.gateway.router import Router
 from duologue.gateway.tally import Tally
 from duologue.protocol.duplex import SessionLimits
 from duologue.runtime.settings import GatewaySettings
-from duologue.store.ports import Journal, JournalAppender, Registry, SessionStore
+from duologue.store.ports import Journal, JournalAppender, Registry, SecretStore, SessionStore
 
 if TYPE_CHECKING:
     from duologue.gateway.client_socket import ClientSocket
@@ -41,6 +41,7 @@ class Gateway:
     sessions: SessionStore
     journal: Journal
     registry: Registry
+    secrets: SecretStore
     appender: JournalAppender
     breaker: StoreBreaker
     pumps: Pumps
@@ -58,6 +59,8 @@ class Gateway:
     """Sessions whose client was told of a gap here, and when: its next resume gets the items."""
 
     now: Callable[[], float] = time.monotonic
+    store_ready: Callable[[], bool] = lambda: True
+    """Whether the store answers now, as far as is known without asking it."""
 
     def enter(self, socket: ClientSocket) -> None:
         """An accepted socket."""

@@ -23,6 +23,8 @@ _log = logging.getLogger("duologue.gateway")
 BEAT_S: Final = 0.5
 EXPIRY_S: Final = 2.0
 LENIENT_S: Final = 3.0
+PATIENCE_S: Final = 1.0
+"""A beat that has no answer by then means that the store does not answer."""
 
 
 class Replaced(Exception):
@@ -50,11 +52,21 @@ class Fleet:
         self._known: dict[tuple[str, str], Registration] = {}
         self._dialled: dict[str, str] = {}
         self._answered_at = float("-inf")
+        self._asked_at: float | None = None
+        """When the beat was sent that has no answer yet."""
+        self._failing = False
+        """The last beat had none."""
         self._lenient_until = float("-inf")
 
     def store_answers(self, now: float) -> bool:
         """Whether the registry answered within the last expiry (monotonic seconds)."""
         return now - self._answered_at < EXPIRY_S
+
+    def store_ready(self, now: float) -> bool:
+        """Whether the store answers now, as far as the beats tell: known within 1.5 s of its silence, and within
+        a beat of its return."""
+        late = self._asked_at is not None and now - self._asked_at > PATIENCE_S
+        return self.store_answers(now) and not late and not self._failing
 
     async def join(self) -> None:
         """Take the id over and learn who is there. Raises `StoreUnavailable`."""
@@ -64,12 +76,17 @@ class Fleet:
         """Beat until cancelled. Raises `Replaced`."""
         while True:
             await asyncio.sleep(BEAT_S)
+            self._asked_at = self._clock()
             try:
                 roster = await self._registry.beat(self._describe())
             except StoreUnavailable as error:
+                self._failing = True
                 if self.store_answers(self._clock()):
                     _log.warning("the registry does not answer: %s", error)
                 continue
+            finally:
+                self._asked_at = None
+            self._failing = False
             if roster.replaced:
                 raise Replaced("another process runs under this gateway's id")
             self._learn(roster, self._clock())

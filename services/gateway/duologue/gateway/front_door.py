@@ -2,6 +2,7 @@
 
 Rule 1. A connection is dropped unless a whole request and its answer are through in `patience_s`, each time
         anew: who is silent, sends half a request or reads no answer is not held.
+        A route whose answer takes longer says so (`PATIENCE` among the scope's extensions) and gets its own limit.
 Rule 2. Beyond `limit` of them a further one is answered 503 and closed. An upgrade leaves the count: from there
         on admission and the first message's time limit decide.
 """
@@ -19,6 +20,9 @@ from duologue.protocol.duplex import error_type_of
 
 PER_WAITING_SOCKET: Final = 2
 """Connections that are no WebSocket yet, for each socket that may wait for its first message."""
+
+PATIENCE: Final = "duologue.patience"
+"""A scope's extension: its `extend(seconds)` gives this request and its answer so long from now."""
 
 _BODY: Final = msgspec.json.encode(
     {
@@ -72,10 +76,19 @@ class HttpConnection(HttpToolsProtocol):
         self._counted = True
         self._wait()
 
-    def _wait(self) -> None:
+    def _wait(self, patience_s: float | None = None) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-        self._deadline = self.loop.call_later(self.door.patience_s, self.transport.abort)
+        patience_s = self.door.patience_s if patience_s is None else patience_s
+        self._deadline = self.loop.call_later(patience_s, self.transport.abort)
+
+    def _extend(self, patience_s: float) -> None:
+        if self._counted and not self.transport.is_closing():
+            self._wait(patience_s)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {PATIENCE: {"extend": self._extend}}
 
     def _leave(self) -> None:
         if self._deadline is not None:

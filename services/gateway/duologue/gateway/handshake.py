@@ -16,6 +16,8 @@ from duologue.protocol.duplex import Dialect
 
 PATHS: Final = frozenset({"/v1/realtime", "/v1/duplex"})
 _SUBPROTOCOL: Final = "realtime"
+SECRET_PREFIX: Final = "ek_"
+"""Of every client secret."""
 _KEY_PREFIX: Final = "openai-insecure-api-key."
 _RESUME_KEYS: Final = ("resume_session", "resume_token", "last_seq")
 _ON: Final = frozenset({"1", "true", "yes", "on"})

@@ -1,20 +1,30 @@
-"""The plain HTTP of the gateway: models, health, readiness, metrics, drain.
+"""The plain HTTP of the gateway: chat, client secrets, models, health, readiness, metrics, drain.
 
 Rule 1. `/health` says only that this process runs its loop; it waits for nothing.
 Rule 2. `/readyz` says whether a session could be opened here now, and what is missing.
-Rule 3. Where keys are configured, what tells or changes something about sessions needs one.
+Rule 3. Where keys are configured, what tells, makes or changes something needs one; a client secret is none.
+Rule 4. Every error is coded, those of routes that are not served included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Protocol
 
-from fastapi import FastAPI, Header, Query
+from fastapi import FastAPI, Header, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from duologue.gateway.admission import KeyRing
+from duologue.gateway.coded import Receive, Scope, Send, answer, bearer_of, error_answer
+from duologue.gateway.models import model_object
+from duologue.gateway.not_served import refusal
 from duologue.gateway.router import Router
+from duologue.protocol.duplex import RealtimeProtocolError
+
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Operations(Protocol):
@@ -28,20 +38,42 @@ class Operations(Protocol):
         """Take no new sockets; close what is left at the deadline."""
 
 
-def http_app(router: Router, keys: KeyRing, operations: Operations, metrics: Callable[[], bytes]) -> FastAPI:
+class Guarded:
+    """A route that needs a key."""
+
+    def __init__(self, keys: KeyRing, route: Asgi) -> None:
+        self._keys = keys
+        self._route = route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._keys.principal(bearer_of(scope)) is None:
+            await answer(send, *error_answer(_no_key()))
+        else:
+            await self._route(scope, receive, send)
+
+
+def http_app(
+    router: Router,
+    keys: KeyRing,
+    operations: Operations,
+    metrics: Callable[[], bytes],
+    *,
+    chat: Asgi,
+    client_secrets: Asgi,
+) -> FastAPI:
     """The FastAPI application; WebSockets never reach it."""
     app = FastAPI(title="Duologue gateway", docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_exception_handler(HTTPException, _not_served)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.router.routes += [
+        Route("/v1/chat/completions", Guarded(keys, chat), methods=["POST"]),
+        Route("/v1/realtime/client_secrets", client_secrets, methods=["POST"]),
+    ]
 
-    def refused(authorization: str | None) -> JSONResponse | None:
+    def refused(authorization: str | None) -> Response | None:
         scheme, _, key = (authorization or "").partition(" ")
-        if keys.principal(key.strip() if scheme.lower() == "bearer" else "") is not None:
-            return None
-        error = {
-            "type": "invalid_request_error",
-            "code": "invalid_api_key",
-            "message": "the API key is missing or unknown",
-        }
-        return JSONResponse({"error": error}, 401, {"WWW-Authenticate": "Bearer"})
+        known = keys.principal(key.strip() if scheme.lower() == "bearer" else "") is not None
+        return None if known else _response(_no_key())
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -54,20 +86,18 @@ def http_app(router: Router, keys: KeyRing, operations: Operations, metrics: Cal
 
     @app.get("/v1/models", response_model=None)
     async def models(authorization: Annotated[str | None, Header()] = None) -> Response:
-        data = [
-            {
-                "id": name,
-                "object": "model",
-                "created": 0,
-                "owned_by": "duologue",
-                "ready": pipeline.ready,
-                "input_rate_hz": pipeline.input_rate_hz,
-                "output_rate_hz": pipeline.output_rate_hz,
-                "capabilities": pipeline.capabilities.to_realtime(),
-            }
-            for name, pipeline in router.models.items()
-        ]
+        data = [model_object(pipeline) for pipeline in router.models.values()]
         return refused(authorization) or JSONResponse({"object": "list", "data": data})
+
+    @app.get("/v1/models/{name:path}", response_model=None)
+    async def model(name: str, authorization: Annotated[str | None, Header()] = None) -> Response:
+        if answer := refused(authorization):
+            return answer
+        pipeline = router.models.get(name)
+        if pipeline is None:
+            error = RealtimeProtocolError("model_not_found", f"there is no model {name[:80]!r}", param="model")
+            return _response(error)
+        return JSONResponse(model_object(pipeline))
 
     @app.get("/metrics")
     async def exposition() -> Response:
@@ -85,3 +115,28 @@ def http_app(router: Router, keys: KeyRing, operations: Operations, metrics: Cal
         return answer
 
     return app
+
+
+def _no_key() -> RealtimeProtocolError:
+    return RealtimeProtocolError("invalid_api_key", "the API key is missing or unknown")
+
+
+def _response(error: RealtimeProtocolError, more: dict[str, str] | None = None) -> Response:
+    status, body, headers = error_answer(error)
+    return Response(body, status, {**headers, **(more or {})}, media_type="application/json")
+
+
+async def _not_served(request: Request, raised: Exception) -> Response:
+    assert isinstance(raised, HTTPException)
+    error = refusal(request.method, request.url.path, raised.status_code)
+    more = dict(raised.headers or {})
+    if error.code == "upgrade_required":
+        more["Upgrade"] = "websocket"
+    return _response(error, more)
+
+
+async def _invalid(request: Request, raised: Exception) -> Response:
+    assert isinstance(raised, RequestValidationError)
+    found = raised.errors()[0]
+    param = ".".join(str(place) for place in found["loc"][1:])
+    return _response(RealtimeProtocolError("invalid_request", found["msg"], param=param))

@@ -35,8 +35,10 @@ class Sessions(Protocol):
 class ShardLinks(LinkHandler):
     """See the module. Used from the loop's thread."""
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: Sessions, turns: Sessions | None = None) -> None:
+        """`turns`: who else is talked to by an id of its own (chat turns); looked for after the sessions."""
         self._sessions = sessions
+        self._turns = turns
         self._links: dict[str, Link] = {}
         self._waiting: dict[str, list[asyncio.Future[Link]]] = {}
         self.stray = 0
@@ -80,17 +82,23 @@ class ShardLinks(LinkHandler):
 
     def on_message(self, link: Link, message: AnyMessage, frames: Sequence[bytes]) -> None:
         attached = self._sessions.of(message.session_id)
+        if attached is None and self._turns is not None:
+            attached = self._turns.of(message.session_id)
         if attached is None:
             self.stray += 1
         else:
             attached.on_message(link, message, frames)
 
     def on_credit(self, link: Link) -> None:
-        for attached in self._sessions.on_link(link):
+        for attached in self._on(link):
             attached.on_credit()
 
     def on_lost(self, link: Link, lost: PeerLost) -> None:
         if self._links.get(link.peer.incarnation) is link:
             del self._links[link.peer.incarnation]
-        for attached in self._sessions.on_link(link):
+        for attached in self._on(link):
             attached.on_link_lost(link, lost.reason)
+
+    def _on(self, link: Link) -> list[Attached]:
+        turns = () if self._turns is None else self._turns.on_link(link)
+        return [*self._sessions.on_link(link), *turns]

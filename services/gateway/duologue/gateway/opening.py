@@ -7,6 +7,7 @@ Rule 2. Whatever was opened and cannot be given to its client is closed again: n
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Final
 
@@ -20,13 +21,16 @@ from duologue.gateway.attachment import Answer, Attachment
 from duologue.gateway.connection import Connection, Open
 from duologue.gateway.context import Gateway
 from duologue.gateway.provisional import Credentials
+from duologue.gateway.secrets import SecretPass, merged
 from duologue.gateway.wire import Wire
 from duologue.protocol.duplex import JsonObject, SessionClose, encode_command
-from duologue.store.ports import Head, StoreUnavailable
+from duologue.store.ports import Done, Head, StoreUnavailable
 
 _log = logging.getLogger("duologue.gateway")
 
 OPEN_S: Final = 10.0
+STORE_S: Final = 1.0
+"""How long an open waits for a store that does not answer, at each of its steps."""
 RETRY_AFTER_MS: Final = 1000
 POLICY: Final = 1008
 RESTART: Final = 1012
@@ -55,19 +59,26 @@ class Opening:
         connection: Connection,
         principal: str,
         credentials: Credentials,
+        secret: SecretPass | None = None,
     ) -> None:
         self._gateway = gateway
         self._wire = wire
         self._connection = connection
         self._principal = principal
         self._credentials = credentials
+        self._secret = secret
         self._event_id: str | None = None
         """The client's own id of the message that opens."""
 
     async def run(self, step: Open) -> Attachment | Refused:
         """The attachment, its client told; or the refusal, not told yet."""
         self._event_id = step.event_id if step.then is None else step.then.event_id
-        session = dict(step.session)
+        if not self._gateway.store_ready():
+            return self._refuse("store_unavailable", "the store does not answer", TRY_AGAIN)
+        secret = self._secret
+        if secret is not None and not secret.fresh:
+            return self._refuse("invalid_api_key", "the client secret has expired: it opens no session", POLICY)
+        session = dict(step.session) if secret is None else merged(secret.preset, step.session)
         model = self._model(session)
         if isinstance(model, Refused):
             return model
@@ -111,6 +122,7 @@ class Opening:
             announced=offer.dialect.is_openai,
             update_event_id=step.event_id,
             update_is_first=step.by_update,
+            max_session_s=0.0 if self._secret is None else self._secret.max_session_s,
         )
         gateway.attachments.put(attachment)
         done = refused = False
@@ -121,7 +133,7 @@ class Opening:
             if isinstance(answer.message, SessionRefused):
                 refused = True
                 return self._refused_by_shard(answer)
-            head = await self._claim(answer)
+            head = await self._claim(answer) if await self._use_secret() else None
             if head is None:
                 return self._refuse("store_unavailable", "the journal does not answer", TRY_AGAIN)
             self._announce(attachment, answer, head)
@@ -133,17 +145,31 @@ class Opening:
                     _give_up(attachment)
                 gateway.attachments.drop(attachment)
 
+    async def _use_secret(self) -> bool:
+        """The secret that opens this session is to authenticate its resumes. False: the store does not answer."""
+        secret, limits = self._secret, self._gateway.limits
+        if secret is None:
+            return True
+        longest = min(limits.max_session_s, secret.max_session_s or limits.max_session_s)
+        try:
+            async with asyncio.timeout(STORE_S):
+                used = await self._gateway.secrets.use(secret.digest, resumable_s=longest + limits.disconnect_grace_s)
+        except (StoreUnavailable, TimeoutError):
+            return False
+        return isinstance(used, Done)
+
     async def _claim(self, answer: Answer) -> Head | None:
         assert isinstance(answer.message, SessionOpened)
         gateway = self._gateway
         try:
-            head = await gateway.journal.claim(
-                self._credentials.session_id,
-                owner=answer.message.owner,
-                generation=1,
-                claimant=f"{gateway.incarnation}/1",
-            )
-        except StoreUnavailable as error:
+            async with asyncio.timeout(STORE_S):
+                head = await gateway.journal.claim(
+                    self._credentials.session_id,
+                    owner=answer.message.owner,
+                    generation=1,
+                    claimant=f"{gateway.incarnation}/1",
+                )
+        except (StoreUnavailable, TimeoutError) as error:
             _log.warning("session %s: its journal could not be claimed: %s", self._credentials.session_id, error)
             return None
         return head if isinstance(head, Head) else None
@@ -159,7 +185,7 @@ class Opening:
         assert isinstance(answer.message, SessionRefused)
         code = answer.message.code
         _, error = shard_error(answer.frames[0], openai=self._connection.openai)
-        final = not self._connection.openai or code in ("model_not_found", _FULL)
+        final = not self._connection.openai or code in ("model_not_found", _FULL, "store_unavailable")
         return Refused(code, error, answer.message.close_code or POLICY, final)
 
     def _refuse(self, code: str, message: str, close_code: int, *, param: str | None = None) -> Refused:

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import msgspec
 
+from duologue.gateway.secrets import SecretPass
 from duologue.model.records import PipelineRecord
 from duologue.protocol.duplex import Dialect, SessionConfig, SessionLimits, SessionRuntimeView, session_object
 
@@ -53,10 +54,15 @@ def provisional_session(
     *,
     now_unix_s: float,
     limits: SessionLimits = _LIMITS,
+    secret: SecretPass | None = None,
 ) -> bytes:
-    """The session object as JSON: that of a default session of this pipeline, opened now."""
+    """The session object as JSON: that of a default session of this pipeline, opened now, with the preset of the
+    client secret, if there is one."""
+    preset = {} if secret is None else secret.preset
+    if secret is not None and secret.max_session_s:
+        limits = msgspec.structs.replace(limits, max_session_s=min(limits.max_session_s, secret.max_session_s))
     config = SessionConfig.open(
-        {}, dialect=dialect, model=pipeline.name, auto_default=pipeline.native_turns, limits=limits
+        preset, dialect=dialect, model=pipeline.name, auto_default=pipeline.native_turns, limits=limits
     )
     view = SessionRuntimeView(
         id=session_id,

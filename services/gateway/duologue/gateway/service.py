@@ -23,6 +23,8 @@ from duologue.delivery.pump import Pumps
 from duologue.gateway.admission import Admission, KeyRing
 from duologue.gateway.app import GatewayApp
 from duologue.gateway.attachments import Attachments
+from duologue.gateway.chat.endpoint import ChatCompletions
+from duologue.gateway.chat.turns import PendingTurns
 from duologue.gateway.chores import Chores
 from duologue.gateway.context import Gateway
 from duologue.gateway.fleet import Fleet
@@ -30,11 +32,12 @@ from duologue.gateway.front_door import PER_WAITING_SOCKET, FrontDoor
 from duologue.gateway.http import http_app
 from duologue.gateway.links import ShardLinks
 from duologue.gateway.router import Router
+from duologue.gateway.secrets import ClientSecrets
 from duologue.gateway.wire import RealtimeSocket
 from duologue.model.records import GatewayRecord, encode_record
 from duologue.protocol.duplex import SessionLimits
 from duologue.runtime.settings import GatewaySettings
-from duologue.store.ports import Journal, JournalAppender, Registration, Registry, SessionStore
+from duologue.store.ports import Journal, JournalAppender, Registration, Registry, SecretStore, SessionStore
 
 _log = logging.getLogger("duologue.gateway")
 _LIMITS: Final = SessionLimits()
@@ -60,6 +63,9 @@ class Stores(Protocol):
     @property
     def registry(self) -> Registry: ...
 
+    @property
+    def secrets(self) -> SecretStore: ...
+
 
 class GatewayService:
     """See the module. `make_endpoint` gets the handler of the links; `url` is where clients find it."""
@@ -80,7 +86,8 @@ class GatewayService:
         self.incarnation = incarnation
         self.url = url
         self.attachments = Attachments()
-        self.links = ShardLinks(self.attachments)
+        self.chat = PendingTurns(settings.max_chat_turns)
+        self.links = ShardLinks(self.attachments, self.chat)
         self.router = Router()
         self.chores = Chores()
         self.pumps = Pumps()
@@ -102,6 +109,7 @@ class GatewayService:
             sessions=stores.sessions,
             journal=stores.journal,
             registry=stores.registry,
+            secrets=stores.secrets,
             appender=stores.appender,
             breaker=StoreBreaker(deadline_s=settings.journal_deadline_ms / 1000),
             pumps=self.pumps,
@@ -112,7 +120,16 @@ class GatewayService:
         )
         self.endpoint = make_endpoint(self.links)
         self.fleet = Fleet(stores.registry, self.endpoint, self.links, self.router, self._describe, clock)
-        self.app = GatewayApp(self.gateway, http_app(self.router, keys, self, self.metrics))
+        self.gateway.store_ready = lambda: self.fleet.store_ready(self.gateway.now())
+        http = http_app(
+            self.router,
+            keys,
+            self,
+            self.metrics,
+            chat=ChatCompletions(self.router, self.links, self.chat, settings.max_frame_bytes),
+            client_secrets=ClientSecrets(keys, stores.secrets, self.router, limits),
+        )
+        self.app = GatewayApp(self.gateway, http)
         self.door = FrontDoor(
             PER_WAITING_SOCKET * settings.max_waiting_sockets,
             settings.first_message_timeout_s,
@@ -147,8 +164,10 @@ class GatewayService:
         """What keeps a session from being opened here now."""
         if self.gateway.draining:
             return ["this gateway is draining"]
-        if not self.fleet.store_answers(self.gateway.now()):
+        if not self.gateway.store_ready():
             return ["the store does not answer"]
+        if not self.gateway.appender.connected:
+            return ["the journal does not answer"]
         missing = self.router.unready()
         unreachable = [
             f"shard {shard.id} is not linked yet"

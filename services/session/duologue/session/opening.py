@@ -33,10 +33,16 @@ from duologue.session.refusals import exhausted, store_away
 from duologue.session.surroundings import Surroundings
 from duologue.store.ports import Owned, Refused, SessionRecord, StoreUnavailable
 
-OPEN_DEADLINE_S: Final = 5.0
+OPEN_DEADLINE_S: Final = 1.0
+"""How long an open waits for the store: a client that is told to come again soon is better off than one that waits."""
+UNDO_S: Final = 30.0
+"""How long it is tried to take back what the store may have done for an open that was given up."""
+MAX_UNDONE: Final = 256
+"""Such opens at once; beyond it the keys are left to expire."""
 MAX_EARLY: Final = 64
 """Commands that may come for a session that is still being opened."""
 _RETRY_S: Final = 0.1
+_UNDO_RETRY_S: Final = 0.5
 
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
@@ -135,6 +141,8 @@ class Opener:
         self._open_machine = open_machine
         self._limits = limits
         self._deadline_s = deadline_s
+        self.undoing = 0
+        """Opens that were given up and may have left something in the store."""
 
     def examine(self, link: Link, message: OpenSession, body: bytes) -> Opening:
         """The opening, or RealtimeProtocolError: nothing has happened yet."""
@@ -196,7 +204,8 @@ class Opener:
                 raise RealtimeProtocolError("session_exists", "the session id is in use")
         except RealtimeProtocolError as error:
             return failed(opening, error)
-        except StoreUnavailable:
+        except (StoreUnavailable, TimeoutError):
+            self._give_up(opening)
             return failed(opening, store_away())
         try:
             machine, effects = self._make(opening, owned.owner.number)
@@ -206,6 +215,19 @@ class Opener:
         return opened(Opened(opening, owned.owner, machine, effects))
 
     async def _own(self, opening: Opening) -> Owned | Refused:
+        """Raises StoreUnavailable or TimeoutError: what the store has done is unknown."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._deadline_s
+        while True:
+            try:
+                async with asyncio.timeout_at(max(until, loop.time() + _RETRY_S)):
+                    return await self._attempt(opening)
+            except StoreUnavailable:
+                if loop.time() >= until or opening.abandoned:
+                    raise
+                await asyncio.sleep(_RETRY_S)
+
+    async def _attempt(self, opening: Opening) -> Owned | Refused:
         message = opening.message
         record = SessionRecord(
             principal=message.principal,
@@ -214,14 +236,29 @@ class Opener:
             gateway=message.gateway,
             extra=msgspec.msgpack.encode(StoredExtra(opening.pipeline.name)),
         )
+        return await self.surroundings.store.own(
+            opening.session_id, incarnation=self._incarnation, create=record, attempt=opening.attempt
+        )
+
+    def _give_up(self, opening: Opening) -> None:
+        """Take back, later, what the store may have done."""
+        if self.undoing < MAX_UNDONE:
+            self.undoing += 1
+            self.surroundings.background.start(self._undo(opening), f"undoing the open of {opening.session_id}")
+
+    async def _undo(self, opening: Opening) -> None:
+        """Own it once more, by the same attempt, and release it: what came of the first one is known then."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._deadline_s
-        while True:
-            try:
-                return await self.surroundings.store.own(
-                    opening.session_id, incarnation=self._incarnation, create=record, attempt=opening.attempt
-                )
-            except StoreUnavailable:
-                if loop.time() >= until or opening.abandoned:
-                    raise
-                await asyncio.sleep(_RETRY_S)
+        until = loop.time() + UNDO_S
+        try:
+            while loop.time() < until:
+                try:
+                    owned = await self._attempt(opening)
+                except StoreUnavailable:
+                    await asyncio.sleep(_UNDO_RETRY_S)
+                    continue
+                if isinstance(owned, Owned):
+                    self.surroundings.cleanup.release(opening.session_id, owned.owner)
+                return
+        finally:
+            self.undoing -= 1

@@ -37,6 +37,7 @@ class ServedPipeline(msgspec.Struct, frozen=True):
             ready=ready,
             max_chat_turns=self.spec.max_chat_turns if self.capabilities.supports_chat_completions else 0,
             chat_turns=chat_turns,
+            session_mode=self.spec.session_mode,
         )
 
 
