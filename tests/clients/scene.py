@@ -145,3 +145,11 @@ class Log:
         """Until something more has come. One scene waits at a time."""
         self._came.clear()
         await self._came.wait()
+
+    def mark(self) -> int:
+        """Where the scene is in the log."""
+        return self._next
+
+    def since(self, mark: int) -> list[tuple[str, Any]]:
+        """What the scene has gone through since."""
+        return self.seen[mark : self._next]
