@@ -94,6 +94,9 @@ CLIENTS = (
     Client(
         "livekit-plugins-openai", "livekit", ("livekit-plugins-openai", "livekit-agents", "openai"), "a new session"
     ),
+    Client("pipecat-ai", "pipecat", ("pipecat-ai", "openai")),
+    Client("@openai/agents", "agents-js", ("@openai/agents",)),
+    Client("openai (npm)", "openai-node", ("openai", "ws")),
 )
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import ssl
 import tempfile
 import tomllib
 import urllib.request
@@ -19,6 +20,8 @@ from pathlib import Path
 from clients.environments import ROOT
 from clients.stub_thinker import StubThinker
 from system.running import RunningSystem, status, until
+
+from duologue.cli.home import Home
 
 #: How long a session waits for its client, and a stopped gateway for its sockets.
 GRACE_S, DRAIN_S = 8, 1
@@ -51,6 +54,27 @@ class Places:
         return self.sessions == 0 and self.slots == 0
 
 
+def authority(home: Path) -> Path:
+    """The CA that `duologue up --tls` has made."""
+    return Home(home).tls_dir / "ca.pem"
+
+
+class SecureSystem(RunningSystem):
+    """The same behind TLS."""
+
+    def ready(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()[-2000:]
+        ca = authority(self.home)
+        if not ca.exists():
+            return False
+        context = ssl.create_default_context(cafile=ca)
+        try:
+            with urllib.request.urlopen(f"https://127.0.0.1:{self.port}/readyz", timeout=5, context=context) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+
 class Served:
     """A running system with two gateways, so that one may be stopped under its clients."""
 
@@ -62,8 +86,8 @@ class Served:
 
     @property
     def trust(self) -> dict[str, str]:
-        """What makes a Node client believe our certificate."""
-        return {}
+        """What makes a Node client believe the system's own certificate."""
+        return {"NODE_EXTRA_CA_CERTS": str(authority(self.system.home))} if self.tls else {}
 
     def places(self) -> Places:
         places = Places()
@@ -110,7 +134,7 @@ def serve(*, tls: bool, models: set[str], logs: Path) -> Iterator[Served]:
         before = {name: os.environ.get(name) for name in settings}
         os.environ.update(settings)
         try:
-            system = RunningSystem(Path(folder) / "home", *options)
+            system = (SecureSystem if tls else RunningSystem)(Path(folder) / "home", *options)
         finally:
             for name, value in before.items():
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
