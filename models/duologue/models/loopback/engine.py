@@ -51,6 +51,7 @@ from duologue.models.loopback.tones import ToneBank
 
 OUTPUT_RATE_HZ: Final = 24_000
 EXIT_STATUS: Final = 70
+MAX_SEEN: Final = 8
 _MASK: Final = 2**64 - 1
 
 
@@ -170,13 +171,15 @@ class LoopbackStage(StageEngine):
 
 
 class _Ear(_Place):
-    __slots__ = ("context", "doomed", "echoes", "history", "playhead")
+    __slots__ = ("context", "doomed", "echoes", "history", "playhead", "seen")
 
     def __init__(self, incarnation: int, config: StageConfig, stage: int, playhead: Playhead) -> None:
         super().__init__(incarnation, config, stage)
         self.playhead = playhead
         self.echoes = config.audio.kind == "echo"
         self.history = bytes(HISTORY_BYTES)
+        self.seen: list[str] = []
+        """Units with camera frames that were not told yet, the newest `MAX_SEEN`."""
         self.context = 0
         fail = config.fail
         self.doomed = fail if fail is not None and fail.how == "error" else None
@@ -200,6 +203,11 @@ class Hear(LoopbackStage):
         assert isinstance(place, _Ear)
         pcm = unit.frames[0] if unit.frames else b""
         decision = place.playhead.decide(unit.epoch, decode_head(unit.head), pcm)
+        if len(unit.frames) > 1:
+            place.seen = [*place.seen, _seen(unit)][-MAX_SEEN:]
+        if place.seen and place.config.frames and decision.kind == SPEAK:
+            decision = msgspec.structs.replace(decision, seen=f" (saw {'; '.join(place.seen)})")
+            place.seen = []
         doomed = place.doomed
         if doomed is not None and unit.unit == doomed.unit and unit.attempt < doomed.times:
             place.playhead.give_up()  # a later stage fails this unit, and with it the response
@@ -221,6 +229,12 @@ class Hear(LoopbackStage):
     def usage(self) -> EngineUsage:
         held = sum(place.context for place in self._places.values() if isinstance(place, _Ear))
         return EngineUsage(len(self._places), self._total, kv_tokens=held)
+
+
+def _seen(unit: StageUnit) -> str:
+    """The frames of one unit: their sizes say which they were."""
+    sizes = " and ".join(str(len(frame)) for frame in unit.frames[1:])
+    return f"{sizes} bytes with unit {unit.unit}"
 
 
 # -- word ---------------------------------------------------------------------------------------------
@@ -246,6 +260,9 @@ class Word(LoopbackStage):
         decision = decode_decision(unit.head)
         if decision.kind == SPEAK:
             text, marks = self._share(place, decision)
+            if decision.seen:
+                text += decision.seen
+                marks = (*marks, TextMark(len(text), self.unit_ms / place.speed))
             if text:
                 decision = msgspec.structs.replace(decision, text=text, marks=marks)
                 return encode(decision), unit.frames, True

@@ -73,6 +73,8 @@ class StageConfig(msgspec.Struct, frozen=True, array_like=True):
     epoch: int = 0
     speed: float = 1.0
     """How fast it speaks: a unit of input is answered with so much less sound."""
+    frames: bool = False
+    """Tell the camera frames that came."""
 
 
 class Decision(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -90,6 +92,8 @@ class Decision(msgspec.Struct, frozen=True, array_like=True, gc=False):
     text: str = ""
     marks: tuple[TextMark, ...] = ()
     calls: tuple[ToolCall, ...] = ()
+    seen: str = ""
+    """What is to be told of camera frames, by the first stage."""
 
 
 encode = msgspec.msgpack.Encoder().encode

@@ -186,6 +186,7 @@ class Loopback(DuplexModelPlugin[LoopbackState]):
                     script=settings.script if stage < 2 else (),
                     at=state.at,
                     epoch=state.epoch,
+                    frames=settings.frames,
                     speed=1.0 if config.speed is None else float(config.speed),
                 )
             )
@@ -208,7 +209,7 @@ class Loopback(DuplexModelPlugin[LoopbackState]):
             flags |= heads.FORCE_LISTEN
         if unit.is_speech is not None:
             flags |= heads.KNOWN | heads.SPEECH if unit.is_speech else heads.KNOWN
-        return AppendPlan(heads.encode(UnitHead(flags, state.turn, state.at)), (unit.pcm,))
+        return AppendPlan(heads.encode(UnitHead(flags, state.turn, state.at)), (unit.pcm, *unit.video_frames))
 
     def on_update(self, state: LoopbackState, config: SessionConfig) -> None:
         if self._options.talk:

@@ -21,7 +21,7 @@ MAX_SCRIPT_BYTES: Final = 32_768
 MAX_STAGE_MS: Final = 60_000
 MAX_HZ: Final = 12_000
 
-_KEYS: Final = ("script", "audio", "stage_ms", "jitter_ms", "seed", "fail", "context_units")
+_KEYS: Final = ("script", "audio", "stage_ms", "jitter_ms", "seed", "fail", "context_units", "frames")
 _STEPS: Final = ("listen", "speak", "tool_call", "transcript", "when")
 
 
@@ -72,6 +72,8 @@ class Settings(msgspec.Struct, frozen=True):
     seed: int = 0
     fail: Fail | None = None
     context_units: int = 4096
+    frames: bool = False
+    """What is spoken tells the camera frames that came since, and with which unit."""
 
 
 DEFAULT_SCRIPT: Final = (Step(LISTEN),)
@@ -93,6 +95,7 @@ def parse_settings(value: object, *, stages: int, scripted: bool, context_units:
         seed=_whole("seed", given.get("seed", 0), -(2**63), 2**63 - 1),
         fail=_fail(given.get("fail"), stages),
         context_units=_whole("context_units", given.get("context_units", context_units), 2, 1_000_000),
+        frames=_switch("frames", given.get("frames", False)),
     )
 
 
@@ -208,6 +211,12 @@ def _object(at: str, value: object, keys: tuple[str, ...]) -> dict[str, Any]:
     if unknown is not None:
         raise ScriptError(f"{at}.{unknown}" if at else str(unknown), f"unknown key; known: {', '.join(keys)}")
     return cast("dict[str, Any]", value)
+
+
+def _switch(at: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ScriptError(at, "true or false")
+    return value
 
 
 def _string(at: str, value: object) -> str:

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from duologue.protocol.realtime.commands import ItemAudio
 from duologue.protocol.realtime.errors import RealtimeProtocolError
@@ -68,8 +69,16 @@ def read_item(item: JsonObject) -> tuple[Item, tuple[ItemAudio, ...]]:
         read_as, audio = _read(read(item, _WrittenItem))
     except RealtimeProtocolError as error:
         raise error.under("item") from None
-    check_size(read_as, "item")
+    check_size(_without_images(read_as), "item")
     return read_as, audio
+
+
+def _without_images(item: Item) -> Item:
+    """What of an item is echoed: images have a bound of their own, in the session."""
+    if item.content is UNSET or not any(part.type == "input_image" for part in item.content):
+        return item
+    parts = tuple(msgspec.structs.replace(part, image_url=UNSET) for part in item.content)
+    return msgspec.structs.replace(item, content=parts)
 
 
 def _read(written: _WrittenItem) -> tuple[Item, tuple[ItemAudio, ...]]:
@@ -169,7 +178,15 @@ def _sound(written: _WrittenPart, index: int) -> ItemAudio:
         if value is not None:
             rate = check_rate(value, param)
             break
-    return ItemAudio(content_index=index, audio=decode_base64(written.audio), format=name, sample_rate_hz=rate)
+    audio = decode_base64(written.audio)
+    refuse_file(audio)
+    return ItemAudio(content_index=index, audio=audio, format=name, sample_rate_hz=rate)
+
+
+def refuse_file(audio: bytes) -> None:
+    """A WAV file is no input format: its header, played as samples, is a click, and its rate may be another."""
+    if audio[:4] == b"RIFF" and audio[8:12] == b"WAVE":
+        raise RealtimeProtocolError("bad_audio", "audio is a WAV file; send its samples alone", param="audio")
 
 
 def decode_base64(text: str, *, param: str = "audio", code: str = "bad_audio") -> bytes:
@@ -183,7 +200,7 @@ def decode_base64(text: str, *, param: str = "audio", code: str = "bad_audio") -
 def _image(url: str | None) -> str:
     """A data URL of a JPEG or PNG, judged by its first bytes."""
     found = _IMAGE_URL.fullmatch(url or "")
-    if found is None or not is_picture(found["data"]):
+    if found is None or len(found["data"]) % 4 or not is_picture(found["data"]):
         raise RealtimeProtocolError("invalid_image", "image_url must be a JPEG or PNG data URL", param="image_url")
     return found[0]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from typing import Any
 
@@ -351,4 +352,25 @@ def test_a_call_without_words_counts_for_the_response_that_asked(brain: Brain, e
     talk = talking(engines)
     seen = talk.ask("What time is it?")
     assert [done.get("usage", {}).get("total_tokens") for done in responses(seen)] == [None, 27]
+    talk.close()
+
+
+def test_images_go_on_to_a_model_that_sees() -> None:
+    png = "data:image/png;base64," + base64.b64encode(b"\x89PNG" + bytes(60)).decode()
+    with Brain() as brain:
+        eyes = Engines(stages=(2, 3), thinker={"url": brain.url, "model": "m", "vision": True})
+        brain.script += [words("A cat.") + end(), words("Yes.") + end()]
+        talk = Conversation(eyes)
+        assert spoken_text(talk.ask("What is this?", png)) == "A cat."
+        talk.ask("Sure?")
+        shown = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": png}}]
+        assert [asked["messages"][1]["content"] for asked in brain.asked] == [shown, shown]
+        talk.close()
+        eyes.close()
+
+
+def test_a_model_that_sees_nothing_refuses_images(brain: Brain, engines: Engines) -> None:
+    talk = talking(engines)
+    seen = talk.write("Look", "data:image/png;base64,iVBORw0KGgo=")
+    assert error_codes(seen) == ["unsupported"]
     talk.close()

@@ -231,3 +231,18 @@ def test_a_planned_failure_ends_the_answer_and_its_step(stage: int, auto: bool) 
 def test_a_failure_is_over_after_so_many_attempts() -> None:
     chain = follow(listen(), loopback={"fail": {"stage": 2, "unit": 0, "how": "error", "times": 2}})
     assert story([chain.feed(attempt=2)]) == "l"
+
+
+def test_it_tells_the_camera_frames_and_their_units() -> None:
+    chain = follow({"listen": 2}, {"speak": {"units": 2, "text": "well then"}}, loopback={"frames": True})
+    chain.feed(video_frames=(b"\xff\xd8", b"\xff\xd8\0"))
+    chain.feed()
+    results = [chain.feed(video_frames=(b"\xff\xd8\0\0",)), chain.feed()]
+    assert said(results) == "well (saw 2 and 3 bytes with unit 0; 4 bytes with unit 2) then"
+    (output, _), _ = results
+    assert output.marks[-1].text_chars == len(output.text)
+
+
+def test_it_says_nothing_of_frames_unless_it_is_told_to() -> None:
+    chain = follow({"speak": {"units": 1, "text": "well"}})
+    assert said([chain.feed(video_frames=(b"\xff\xd8",))]) == "well"

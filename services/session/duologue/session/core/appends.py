@@ -47,7 +47,7 @@ def check(ctx: SessionContext, command: AppendAudio, source: AudioFormat) -> Non
         refusal = "This duplex model requires video_frames on input_audio_buffer.append"
     if refusal:
         raise RealtimeProtocolError("invalid_input_modality", refusal)
-    make_room(ctx, model_bytes(ctx, len(command.audio), source))
+    make_room(ctx, model_bytes(ctx, len(command.audio), source) + sum(map(len, command.video_frames)))
 
 
 def make_room(ctx: SessionContext, size: int) -> None:
@@ -96,6 +96,7 @@ def place(ctx: SessionContext, command: AppendAudio, pcm: bytes, ms: float, verd
     elif speech and not owned:
         input_state.speech_started(ctx, start_ms if command.audio_start_ms is None else command.audio_start_ms)
     began = None if verdict is None else verdict.began
+    ctx.state.sound.sees |= bool(command.video_frames)
     segment = Segment(len(pcm), start_ms, speech, command.force_listen, video_frames=command.video_frames)
     if overlap.applies(ctx, command):
         duration_ms = ms if command.duration_ms is None else command.duration_ms

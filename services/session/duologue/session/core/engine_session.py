@@ -106,7 +106,7 @@ class Paced(msgspec.Struct, array_like=True, gc=False):
 
 
 class Sound(msgspec.Struct):
-    """All audio that waits for something."""
+    """All audio that waits for something, and pictures: what no checkpoint has."""
 
     feed: SoundBuffer = msgspec.field(default_factory=SoundBuffer)
     """To be cut into units and submitted."""
@@ -123,6 +123,10 @@ class Sound(msgspec.Struct):
     carry: bytes = b""
     """What the input converter needs to go on where it stands (see `Ears`)."""
     voice_carry: bytes = b""
+    pictures: dict[str, tuple[str, ...]] = {}
+    """The images of items of the conversation, by item (see `pictures`)."""
+    sees: bool = False
+    """Camera frames have come: they count as input that is held."""
     paced: list[Paced] = []
     paced_bytes: int = 0
 

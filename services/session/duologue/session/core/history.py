@@ -20,6 +20,7 @@ from duologue.protocol.duplex import (
     assistant_item,
     message_item,
 )
+from duologue.session.core import pictures
 from duologue.session.core.context import UNSET, SessionContext
 from duologue.session.core.engine_session import HistoryItem
 
@@ -48,7 +49,7 @@ def place(ctx: SessionContext, entry: HistoryItem, after: str | None = None) -> 
             raise RealtimeProtocolError("item_not_found", f"no item {after[:64]!r}", param="previous_item_id")
         history.insert(at + 1, entry)
     if len(history) > ctx.limits.max_history_items:
-        history.pop(0)
+        pictures.forget(ctx, history.pop(0).item.id)
 
 
 def announce(ctx: SessionContext, item: Item) -> str | None:
@@ -98,7 +99,7 @@ def conversation(ctx: SessionContext) -> tuple[Item, ...]:
     """What `plan_response` is given: everything in order, assistant items as far as they were heard, nothing
     for those of which nothing was."""
     items = [heard(ctx, entry) for entry in ctx.state.history if entry.in_context and entry.done]
-    return tuple(item for item in items if item.role != "assistant" or item.text)
+    return tuple(pictures.restored(ctx, item) for item in items if item.role != "assistant" or item.text)
 
 
 def seed_opening_text(ctx: SessionContext) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from duologue.protocol.duplex import SpeechStarted, SpeechStopped
 from duologue.session.core.context import SessionContext
+from duologue.session.core.engine_session import Sound
 
 
 def speech_started(ctx: SessionContext, at_ms: float) -> None:
@@ -70,8 +71,16 @@ def clear(ctx: SessionContext) -> None:
 
 
 def input_bytes(ctx: SessionContext) -> int:
-    """All sound that is held for this session, under way included."""
+    """All sound that is held for this session, and camera frames, under way included."""
     sound = ctx.state.sound
     held = len(sound.feed.pcm) + len(sound.buffer.pcm) + len(sound.retained.pcm)
     held += len(sound.preroll.pcm)
+    if sound.sees:
+        held += _frame_bytes(sound)
     return held + sound.flight_bytes + ctx.state.intake.queue_bytes
+
+
+def _frame_bytes(sound: Sound) -> int:
+    buffers = (sound.feed, sound.buffer, sound.retained, sound.preroll)
+    held = sum(len(frame) for one in buffers for segment in one.segments for frame in segment.video_frames)
+    return held + sum(len(frame) for flight in sound.flights.values() for frame in flight.video_frames)

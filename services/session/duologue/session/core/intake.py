@@ -51,6 +51,7 @@ from duologue.session.core import (
     input_state,
     items,
     listening,
+    pictures,
     playback,
     turn_signals,
     turns,
@@ -181,7 +182,7 @@ def _cost(ctx: SessionContext, command: DuplexCommand) -> int:
         return sum(
             appends.model_bytes(ctx, len(part.audio), appends.source_format(ctx, part.format, part.sample_rate_hz))
             for part in command.audio
-        )
+        ) + pictures.size(command.item)
     return 0
 
 

@@ -13,7 +13,7 @@ from duologue.protocol.duplex import (
     RealtimeProtocolError,
     RetrieveItem,
 )
-from duologue.session.core import history, stages, tools, turns
+from duologue.session.core import history, pictures, stages, tools, turns
 from duologue.session.core.context import UNSET, SessionContext
 from duologue.session.core.ears import loudness
 from duologue.session.core.engine_session import HistoryItem, Segment, SoundBuffer
@@ -27,11 +27,12 @@ def create(ctx: SessionContext, command: CreateItem, pcm: bytes) -> None:
             "item_create_duplicate_item_id", f"the item {item.id[:64]!r} exists", param="item.id"
         )
     call = tools.check_result(ctx, item) if item.type == "function_call_output" else None
-    _check_images(ctx, item)
+    pictures.check(ctx, item)
     if not item.id:
         item = msgspec.structs.replace(item, id=ctx.item_id())
     entry = HistoryItem(item)
     history.place(ctx, entry, command.previous_item_id)
+    entry.item = item = pictures.keep(ctx, item)
     if item.type == "function_call":
         tools.given(ctx, item)
     if command.audio:
@@ -52,12 +53,6 @@ def create(ctx: SessionContext, command: CreateItem, pcm: bytes) -> None:
     if item.role == "user":
         ctx.state.intake.unanswered += 1
     history.finish(ctx, item)
-
-
-def _check_images(ctx: SessionContext, item: Item) -> None:
-    parts = () if item.content is UNSET else item.content
-    if any(part.type == "input_image" for part in parts) and not ctx.capabilities.supports_image_input:
-        raise RealtimeProtocolError("unsupported", "this model does not take images", param="item.content")
 
 
 def _spoken(ctx: SessionContext, item: Item, pcm: bytes) -> None:
@@ -107,6 +102,7 @@ def retrieve(ctx: SessionContext, command: RetrieveItem) -> None:
 def delete(ctx: SessionContext, command: DeleteItem) -> None:
     entry = _known(ctx, command.item_id)
     ctx.state.history.remove(entry)
+    pictures.forget(ctx, command.item_id)
     told = {
         "type": "conversation.item.deleted",
         "session_id": ctx.state.session_id,

@@ -37,6 +37,7 @@ from duologue.session.core import (
     opening,
     outputs,
     overflow,
+    pictures,
     silence,
     stages,
 )
@@ -338,7 +339,8 @@ class DuplexSessionMachine:
         if isinstance(command, AppendAudio):
             return round(_cost(command.audio, command.format, command.sample_rate_hz)) + command.video_bytes
         if isinstance(command, CreateItem):
-            return round(sum(_cost(p.audio, p.format, p.sample_rate_hz) for p in command.audio))
+            sounds = round(sum(_cost(p.audio, p.format, p.sample_rate_hz) for p in command.audio))
+            return sounds + pictures.size(command.item)
         return 0
 
     @property
