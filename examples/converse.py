@@ -24,6 +24,7 @@ from duologue.client import (
     Event,
     EventCollector,
     Observer,
+    ResponseHandle,
     SessionConfig,
     read_pcm16_wav,
 )
@@ -65,16 +66,21 @@ async def converse(options: argparse.Namespace) -> None:
             await client.stream_pcm(sound, chunk_ms=UNIT_MS)
             collector.speech_ended()
             async with asyncio.timeout(ANSWER_S):
-                async for response in client.responses():
-                    if response.decision == "speak":
-                        await response.wait()
-                        break
+                response = await spoken_answer(client)
             acknowledged = asyncio.create_task(client.wait_for("playback.acknowledged"))
             await asyncio.sleep(0)
             await client.ack_playback(response.audio_ms, response_id=response.response_id)
             await acknowledged
         if options.timing:
             print(collector.timing_summary())
+
+
+async def spoken_answer(client: DuplexClientBase) -> ResponseHandle:
+    """The first one that is not a decision to listen, once it has ended."""
+    async for response in client.responses():
+        if response.decision == "speak":
+            return await response.wait()
+    raise DuplexClientError("the session has ended without an answer")
 
 
 @asynccontextmanager

@@ -60,6 +60,7 @@ class ResponseHandle:
             yield chunk
 
     async def wait(self) -> ResponseHandle:
+        """Until it has ended; the handle itself."""
         await self._finished.wait()
         return self
 

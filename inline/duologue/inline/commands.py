@@ -65,6 +65,7 @@ class HandleCommands(ABC):
         )
 
     async def append_text(self, text: str) -> str:
+        """Streamed text, for models that take it."""
         return await self.submit(AppendText(text=text))
 
     async def commit(self, *, create_response: bool | None = None) -> str:

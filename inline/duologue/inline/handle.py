@@ -72,6 +72,8 @@ class DuplexSessionHandle(HandleCommands):
     # -- for whoever holds it -----------------------------------------------------------------------------
 
     async def submit(self, command: DuplexCommand) -> str:
+        """Give one command to the session; an `event_id` is given to it if it has none. Waits while the session takes
+        no more input. Raises DuplexSessionClosedError when it is over or detached."""
         event_id = command.event_id
         if event_id is None:
             event_id = f"evt_{next(self._ids):08x}"
