@@ -15,7 +15,7 @@ from duologue.protocol.duplex import commands as to
 from duologue.protocol.realtime import commands as tier1
 from duologue.protocol.realtime.errors import RealtimeProtocolError
 from duologue.protocol.realtime.formats import check_rate, fold_format, read_format
-from duologue.protocol.realtime.item_input import decode_base64, is_picture, read_item
+from duologue.protocol.realtime.item_input import decode_base64, is_picture, read_item, refuse_file
 from duologue.protocol.realtime.json_types import Count, JsonObject, Millis, Name, Number
 from duologue.protocol.realtime.limits import EventId, Hint, check_size
 from duologue.protocol.realtime.response_input import read_options
@@ -109,6 +109,8 @@ class Append(Written, kw_only=True, tag="input_audio_buffer.append"):
 
     def canonical(self) -> to.DuplexCommand:
         audio = self.audio or self.delta or b""
+        if audio[:4] == b"RIFF":
+            refuse_file(audio)
         frames = () if self.video_frames is None else read_frames(self.video_frames)
         if not audio and not frames:
             raise RealtimeProtocolError("bad_event", "an append needs audio or video_frames", param="audio")
