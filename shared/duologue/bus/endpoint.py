@@ -30,6 +30,8 @@ MAX_PEERS: Final = 4096
 _REDIAL_FIRST_S: Final = 0.05
 _REDIAL_LAST_S: Final = 1.0
 _TICKS_PER_HEARTBEAT: Final = 2
+_TIMER_MARGIN_S: Final = 0.001
+"""uvloop counts whole milliseconds and may be half of one early."""
 
 
 @dataclass(slots=True)
@@ -58,9 +60,9 @@ class LinkEndpoint(Endpoint, Surroundings):
         self._accepted: dict[bytes, DrivenLink] = {}
         self._accepted_names: dict[str, bytes] = {}
         self._to_flush: list[DrivenLink] = []
-        self._gathering: list[DrivenLink] = []
+        self._gathering: dict[DrivenLink, float] = {}
+        """Links that were given something lazily, and when that leaves if nothing takes it along."""
         self._gather_timer: asyncio.TimerHandle | None = None
-        self._gathered_at = 0.0
         self._stuck: dict[DrivenLink, None] = {}
         self._flush_scheduled = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -266,19 +268,22 @@ class LinkEndpoint(Endpoint, Surroundings):
 
     def want_flush_soon(self, link: DrivenLink) -> None:
         link.flush_wanted = link.lazy = True
-        self._gathering.append(link)
+        due = self._gathering[link] = self.now() + self.options.gather_s
         if self._gather_timer is None:
-            due = self._gathered_at + self.options.gather_s
-            self._gather_timer = self.loop.call_at(max(due, self.now()), self._flush_gathered)
+            self._gather_timer = self.loop.call_at(due, self._flush_gathered)
 
     def _flush_gathered(self) -> None:
         """All links in one turn, so that what the peers make of it comes back together, too."""
         self._gather_timer = None
-        self._gathered_at = self.now()
-        links, self._gathering = self._gathering, []
-        for link in links:
-            if link.lazy:
-                link.flush()
+        kept = {link: due for link, due in self._gathering.items() if link.lazy}
+        first = min(kept.values(), default=0.0)
+        if first > self.now() + _TIMER_MARGIN_S:  # what the timer was set for has left with something else
+            self._gathering = kept
+            self._gather_timer = self.loop.call_at(first, self._flush_gathered)
+            return
+        self._gathering = {}
+        for link in kept:
+            link.flush()
 
     def _flush_all(self) -> None:
         self._flush_scheduled = False

@@ -51,8 +51,9 @@ class LinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     window_bytes: int = 8 * 1024 * 1024
     heartbeat_s: float = 0.5
     expiry_s: float = 2.0
-    gather_s: float = 0.020
-    """What is sent lazily leaves at most this much later: a burst of units costs the wake-ups of one."""
+    gather_s: float = 0.045
+    """What is sent lazily leaves at most this much later, unless something takes it along before: longer than a
+    gateway gathers sound, so that an acknowledgement wakes nobody whom the next units will wake anyway."""
     stall_s: float = 1.0
     """A gap in our own loop longer than this says nothing about the peer."""
     version: int = BUS_VERSION

@@ -37,15 +37,32 @@ class Socket(RealtimeSocket):
 
 async def busy() -> Gathering:
     """One that has gathered just now, and will not by itself within this test."""
-    gathering = Gathering(3600.0)
+    gathering = Gathering(3600.0, each_s=3600.0)
     Socket(gathering, [], "first").data_received(MEDIA)
     return gathering
 
 
 async def test_the_first_after_a_quiet_time_does_not_wait() -> None:
     log: list[tuple[str, bytes]] = []
-    Socket(Gathering(3600.0), log, "a").data_received(MEDIA)
+    Socket(Gathering(3600.0, each_s=3600.0), log, "a").data_received(MEDIA)
     assert log == [("a", MEDIA)]
+
+
+async def test_the_window_grows_with_those_who_send_and_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    gathering = Gathering(0.040, each_s=0.00125)
+    sockets = [Socket(gathering, [], str(n)) for n in range(64)]
+    windows = []
+    for senders in (1, 8, 32, 64, 1):
+        now += 1.0  # a census is due: it counts who has sent since the one before
+        sockets[0].data_received(MEDIA)
+        for socket in sockets[:senders]:
+            gathering._heard.add(socket)
+        now += 1.0
+        sockets[0].data_received(MEDIA)
+        windows.append(gathering.window_s)
+    assert windows == pytest.approx([0.00125, 0.01, 0.04, 0.04, 0.00125])
 
 
 async def test_control_is_heard_at_once_and_behind_what_was_sent_before_it() -> None:
@@ -71,7 +88,7 @@ async def test_a_socket_keeps_no_more_than_its_bound() -> None:
 
 async def test_all_are_worked_off_together_and_a_fault_of_one_drops_only_that_one() -> None:
     log: list[tuple[str, bytes]] = []
-    gathering = Gathering(0.001)
+    gathering = Gathering(0.001, each_s=0.001)
     a, b, c = (Socket(gathering, log, name) for name in "abc")
     Socket(gathering, [], "first").data_received(MEDIA)
     a.data_received(MEDIA)

@@ -1,11 +1,13 @@
 """Sound that clients send is taken in by all sockets at the same time, a few milliseconds late at most.
 
 A process that is woken for one frame pays several times what the frame costs, and so does every process behind
-it. Frames of all sockets that arrive within `gather_s` are worked off in one turn of the loop: they leave as one
+it. Frames of all sockets that arrive within one window are worked off in one turn of the loop: they leave as one
 message to each shard, and stay one batch through the stages and back.
 
-Rule 1. A frame that comes after a quiet `gather_s` is not kept: few sessions do not wait for each other.
-Rule 2. Only media waits (see `wire`): whatever else a client says is heard at once, after what it sent before.
+Rule 1. The window grows with the company: `EACH_S` for every socket that has sent sound of late, `GATHER_S` at
+        most. Few sessions leave the machine idle, and need not wait; many would keep it awake.
+Rule 2. A frame that comes after a quiet window is not kept.
+Rule 3. Only media waits (see `wire`): whatever else a client says is heard at once, after what it sent before.
 """
 
 from __future__ import annotations
@@ -16,7 +18,11 @@ from typing import Final, Protocol
 
 _log = logging.getLogger("duologue.gateway")
 
-GATHER_S: Final = 0.025
+GATHER_S: Final = 0.040
+EACH_S: Final = 0.00125
+"""32 sockets reach `GATHER_S`."""
+CENSUS_S: Final = 0.25
+"""How often the sockets that send are counted."""
 
 
 class Keeper(Protocol):
@@ -32,9 +38,14 @@ class Keeper(Protocol):
 class Gathering:
     """Of one process."""
 
-    def __init__(self, gather_s: float = GATHER_S) -> None:
+    def __init__(self, gather_s: float = GATHER_S, each_s: float = EACH_S) -> None:
         self._gather_s = gather_s
+        self._each_s = each_s
+        self.window_s = 0.0
         self._keepers: dict[Keeper, None] = {}
+        self._heard: set[Keeper] = set()
+        """Who has kept something since the last census."""
+        self._counted_at = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
         self._gathered_at = float("-inf")
 
@@ -44,7 +55,7 @@ class Gathering:
         if self._timer is not None:
             return
         loop = asyncio.get_running_loop()
-        due = self._gathered_at + self._gather_s
+        due = self._gathered_at + self.window_s
         if due <= loop.time():
             self._work_off()
         else:
@@ -52,8 +63,13 @@ class Gathering:
 
     def _work_off(self) -> None:
         self._timer = None
-        self._gathered_at = asyncio.get_running_loop().time()
+        self._gathered_at = now = asyncio.get_running_loop().time()
         keepers, self._keepers = self._keepers, {}
+        self._heard.update(keepers)
+        if now - self._counted_at >= CENSUS_S:
+            self._counted_at = now
+            self.window_s = min(self._gather_s, self._each_s * len(self._heard))
+            self._heard.clear()
         for keeper in keepers:
             try:
                 keeper.work_off()
