@@ -21,6 +21,7 @@ from duologue.gateway.chat import turn as chat_turn_here
 from duologue.runtime import exposition
 from duologue.runtime.settings import SystemSettings
 from duologue.session import binding, chat_turn, cleanup, detector, mailbox, offload, opening
+from duologue.session.core import pictures
 from duologue.session.core.limits import SessionLimits
 from duologue.stages import cursor as stage_cursor
 from duologue.stages import outbox
@@ -279,6 +280,17 @@ SHARD = (
         (
             _SHELL + "test_sessions.py::test_too_many_bytes_are_refused_in_their_place",
             _CORE + "test_append_commit.py::test_pending_input_is_bounded_and_the_refusal_is_retryable",
+        ),
+    ),
+    Bound(
+        "images in a conversation",
+        f"{pictures.MAX_PICTURES}, {size(pictures.MAX_PICTURE_CHARS)} as data URLs",
+        "`session/core/pictures.py`",
+        "`input_backpressure`, param the part; deleting an item makes room",
+        ("duologue_session_input_rejected_total",),
+        (
+            _CORE + "test_pictures.py::test_too_many_are_refused_by_name_until_one_is_deleted",
+            _CORE + "test_pictures.py::test_too_large_ones_are_refused_by_name_and_leave_no_item",
         ),
     ),
     Bound(
