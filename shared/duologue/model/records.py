@@ -61,6 +61,13 @@ class GatewayRecord(msgspec.Struct, frozen=True):
     sockets: int
     sessions: int
     url: str = ""
+    metrics_url: str = ""
+    """Where this process alone answers `/metrics`, `/readyz` and `/drain`; empty: at `url`."""
+
+    @property
+    def own_url(self) -> str:
+        """Scheme, host and port at which this process answers for itself."""
+        return self.metrics_url.removesuffix("/metrics") or self.url
 
 
 def encode_record(record: ShardRecord | WorkerRecord | GatewayRecord) -> bytes:

@@ -72,6 +72,17 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     """What the process is called; empty: made up at start."""
     drain_s: Ratio = 30.0
     """How long clients may take to leave after SIGTERM or `POST /drain`."""
+    tls_cert: str = ""
+    """Certificate chain (PEM file): `port` speaks https and wss. Empty: http and ws."""
+    tls_key: str = ""
+    """The private key of `tls_cert` (PEM file, not encrypted)."""
+    metrics_port: Port = 0
+    """Where one process alone answers `/metrics`, `/readyz`, `/health` and `/drain`, in plain HTTP; each further one
+    takes the next. 0: a free one where `port` is shared or speaks TLS, else `port` does."""
+
+    def __post_init__(self) -> None:
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise ValueError("`tls_cert` and `tls_key` go together")
 
 
 class SessionSettings(Section, frozen=True, kw_only=True):
@@ -186,10 +197,14 @@ class LogSettings(Section, frozen=True, kw_only=True):
 
 
 class SupervisorSettings(Section, frozen=True, kw_only=True):
-    """`duologue up` only."""
+    """`duologue up`, and `duologue gateway` with workers."""
 
     gateways: Positive = 1
-    """Gateway processes."""
+    """Gateways, each on a port of its own from `[gateway] port` on."""
+    gateway_workers: Positive = 1
+    """Processes that share the port of a gateway (SO_REUSEPORT), each complete."""
+    tls: bool = False
+    """Speak https and wss with a certificate that is made and kept in the home."""
     shards: Positive = 2
     """Session shards."""
     stop_s: Span = 10.0

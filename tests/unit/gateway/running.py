@@ -15,8 +15,8 @@ from websockets.exceptions import ConnectionClosed
 
 from duologue.bus.link import Peer
 from duologue.bus.memory import MemoryHub
-from duologue.gateway.process import bind
-from duologue.gateway.service import GatewayService, serving
+from duologue.gateway.listening import bind, serving
+from duologue.gateway.service import GatewayService
 from duologue.runtime.settings import GatewaySettings
 from duologue.store.memory import MemoryStore
 

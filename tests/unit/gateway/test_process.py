@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from duologue.gateway.__main__ import CANNOT_START, main
-from duologue.gateway.process import CannotStart, bind, check_exposure
+from duologue.gateway.listening import bind
+from duologue.gateway.process import CannotStart, check_exposure
 from duologue.runtime.settings import GatewaySettings
 
 pytestmark = pytest.mark.unit

@@ -2,6 +2,7 @@
 
 Exit codes: 0 stopped as asked, 2 it cannot start as configured (one line says why), 3 another process has
 taken this gateway's id over. SIGTERM drains for `[gateway] drain_s`; a second signal does not wait.
+Several on one port (`--reuse-port`) are started and watched by `duologue gateway --workers`.
 """
 
 from __future__ import annotations
@@ -12,25 +13,27 @@ import contextlib
 import logging
 import secrets
 import socket
+import ssl
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from duologue.bus.errors import BusError
 from duologue.bus.zmq import ZmqEndpoint
 from duologue.gateway.fleet import Replaced
+from duologue.gateway.listening import address_of, bind, serving
 from duologue.gateway.process import (
     CannotStart,
-    bind,
     check_exposure,
     endpoint_maker,
     granted_limits,
     make_store,
 )
-from duologue.gateway.service import GatewayService, serving
+from duologue.gateway.service import GatewayService
+from duologue.gateway.tls import server_context
 from duologue.runtime import metrics
 from duologue.runtime.bus_metrics import BusCollector
 from duologue.runtime.incarnation import process_incarnation
@@ -52,48 +55,90 @@ REPLACED: Final = 3
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code."""
-    options = _parser().parse_args(argv)
+    parser = argparse.ArgumentParser(prog="python -m duologue.gateway", description="One gateway.")
+    add_arguments(parser)
+    parser.add_argument("--reuse-port", action="store_true", help="share the port with other gateways")
+    options = parser.parse_args(argv)
+    return serve(options, reuse_port=options.reuse_port)
+
+
+def serve(options: argparse.Namespace, *, reuse_port: bool = False) -> int:
+    """One gateway, with the options of `add_arguments`, until it is stopped. The exit code."""
     try:
-        settings = _overridden(load_settings(options.config), options)
+        settings = overridden(load_settings(options.config), options)
         gateway = settings.gateway
         check_exposure(gateway)
-        listening = bind(gateway.host, gateway.port)
+        tls = server_context(gateway.tls_cert, gateway.tls_key)
+        with contextlib.ExitStack() as sockets:
+            clients = sockets.enter_context(bind(gateway.host, gateway.port, reuse_port=reuse_port))
+            operator = None
+            if gateway.metrics_port or reuse_port or tls is not None:
+                operator = sockets.enter_context(bind(settings.bus.host or "127.0.0.1", gateway.metrics_port))
+            configure_logs(gateway.id, settings.log.level, settings.log.format)
+            ports = _Ports(clients, operator, tls, reuse_port)
+            return run_process(lambda: _run(settings, ports))
     except (SettingsError, CannotStart) as error:
         return _cannot_start(str(error))
-    configure_logs(gateway.id, settings.log.level, settings.log.format)
-    with listening:
-        return run_process(lambda: _run(settings, listening))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m duologue.gateway", description="One gateway.")
+class _Ports(NamedTuple):
+    """What it listens on."""
+
+    clients: socket.socket
+    operator: socket.socket | None
+    tls: ssl.SSLContext | None
+    reuse_port: bool
+
+    @property
+    def url(self) -> str:
+        return f"{'http' if self.tls is None else 'https'}://{address_of(self.clients)}"
+
+    def metrics_url(self, advertise: str) -> str:
+        if self.operator is None:
+            return ""
+        port = self.operator.getsockname()[1]
+        return f"http://{f'{advertise}:{port}' if advertise else address_of(self.operator)}/metrics"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What may be said of one gateway on a command line; it wins over the settings."""
     parser.add_argument("--config", type=Path, help="the system's TOML file")
     parser.add_argument("--id", default="", help="what this gateway is called")
     parser.add_argument("--host", help="the address to listen on")
     parser.add_argument("--port", type=int, help="the port to listen on; 0: a free one")
+    parser.add_argument("--metrics-port", type=int, help="where this process alone answers its operator")
     parser.add_argument("--insecure", action="store_true", help="listen without keys where others can connect")
-    return parser
+    parser.add_argument("--tls-cert", help="certificate chain (PEM): speak https and wss")
+    parser.add_argument("--tls-key", help="the private key of --tls-cert (PEM)")
 
 
-def _overridden(settings: SystemSettings, options: argparse.Namespace) -> SystemSettings:
+def overridden(settings: SystemSettings, options: argparse.Namespace) -> SystemSettings:
+    """The settings under the command line. Raises `CannotStart`."""
     gateway = settings.gateway
     port = gateway.port if options.port is None else options.port
-    if not 0 <= port <= 65535:
-        raise CannotStart(f"--port {port}: a port is a number from 0 to 65535")
-    changed = replace(
-        gateway,
-        id=options.id or gateway.id or f"gateway-{secrets.token_hex(3)}",
-        host=options.host or gateway.host,
-        port=port,
-        insecure=options.insecure or gateway.insecure,
-    )
+    metrics_port = gateway.metrics_port if options.metrics_port is None else options.metrics_port
+    for name, number in (("--port", port), ("--metrics-port", metrics_port)):
+        if not 0 <= number <= 65535:
+            raise CannotStart(f"{name} {number}: a port is a number from 0 to 65535")
+    try:
+        changed = replace(
+            gateway,
+            id=options.id or gateway.id or f"gateway-{secrets.token_hex(3)}",
+            host=options.host or gateway.host,
+            port=port,
+            metrics_port=metrics_port,
+            insecure=options.insecure or gateway.insecure,
+            tls_cert=options.tls_cert or gateway.tls_cert,
+            tls_key=options.tls_key or gateway.tls_key,
+        )
+    except ValueError as error:
+        raise CannotStart(f"[gateway] {error}") from None
     return replace(settings, gateway=changed)
 
 
-async def _run(settings: SystemSettings, listening: socket.socket) -> int:
+async def _run(settings: SystemSettings, ports: _Ports) -> int:
     """From the store's first answer to the last socket."""
     gateway = settings.gateway
-    host, port = listening.getsockname()[:2]
     try:
         store = make_store(settings)
     except CannotStart as error:
@@ -110,7 +155,8 @@ async def _run(settings: SystemSettings, listening: socket.socket) -> int:
                 name=gateway.id,
                 incarnation=incarnation,
                 limits=granted_limits(settings),
-                url=f"http://{host}:{port}",
+                url=ports.url,
+                metrics_url=ports.metrics_url(settings.bus.advertise),
             )
             await stack.enter_async_context(_measured(service, store.stats))
             await stack.enter_async_context(service.running())
@@ -118,8 +164,11 @@ async def _run(settings: SystemSettings, listening: socket.socket) -> int:
             return _cannot_start(f"the store at [store] url does not answer: {error}")
         except BusError as error:
             return _cannot_start(str(error))
-        await stack.enter_async_context(serving(service, listening))
-        _log.info("listening on %s:%d", host, port)
+        listening = serving(service, ports.clients, operator=ports.operator, tls=ports.tls, reuse_port=ports.reuse_port)
+        await stack.enter_async_context(listening)
+        _log.info("listening at %s", ports.url)
+        if service.metrics_url:
+            _log.info("metrics at %s", service.metrics_url)
         freeze_gc()
         return await _until_stopped(service)
 
@@ -133,7 +182,7 @@ async def _until_stopped(service: GatewayService) -> int:
             if service.failure is not None:
                 _log.error("%s", service.failure)
                 return REPLACED if isinstance(service.failure, Replaced) else 1
-            service.drain(service.gateway.settings.drain_s)
+            service.drain(service.gateway.settings.drain_s, with_all=True)
             await service.drained.wait()
         finally:
             asked.cancel()

@@ -23,7 +23,7 @@ from duologue.gateway.opening import POLICY, RETRY_AFTER_MS, TRY_AGAIN, Opening,
 from duologue.gateway.provisional import Credentials, new_credentials, provisional_session
 from duologue.gateway.resuming import Replayable, ReplayGap, Resuming, entries_of
 from duologue.gateway.secrets import SecretPass
-from duologue.gateway.wire import REST, Wire
+from duologue.gateway.wire import LINGER_S, REST, Wire
 from duologue.protocol.duplex import DuplexCommand, splice_seq
 from duologue.runtime.logs import bound
 from duologue.store.ports import StoreUnavailable
@@ -122,7 +122,9 @@ class ClientSocket:
     def restart(self) -> None:
         """The deadline has come: the client may resume elsewhere."""
         self.connection.closing()
-        self.wire.finish(1012, "service restart")
+        # A client that has not read until now would keep the process for the whole of the linger.
+        linger_s = LINGER_S if self.wire.has_room() else 0.0
+        self.wire.finish(1012, "service restart", linger_s)
 
     # -- before a session ---------------------------------------------------------------------------------
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-import socket
 from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 from duologue.bus.configured import dialling_endpoint
 from duologue.bus.link import Endpoint, LinkHandler, Peer
@@ -14,8 +12,6 @@ from duologue.protocol.duplex import SessionLimits
 from duologue.runtime.settings import BusSettings, GatewaySettings, SystemSettings
 from duologue.store.journals import JournalLimits
 from duologue.store.redis import RedisStore
-
-BACKLOG: Final = 2048
 
 
 class CannotStart(Exception):
@@ -39,24 +35,6 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """The listening socket. Raises `CannotStart`: the port is in use, the address is not ours."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
-        listening = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise CannotStart(f"cannot listen on {host}:{port}: {error.strerror}") from None
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(BACKLOG)
-    except OSError as error:
-        listening.close()
-        raise CannotStart(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from None
-    return listening
 
 
 def make_store(settings: SystemSettings) -> RedisStore:

@@ -1,4 +1,4 @@
-"""One running gateway: its pieces wired, its clockwork, its listening socket, and how it ends.
+"""One running gateway: its pieces wired, its clockwork, and how it ends; its sockets are `listening`.
 
 Rule 1. Only here and in `client_socket` are tasks created.
 Rule 2. It ends in order: no new sockets, clients told and given until the deadline, sockets closed with 1012,
@@ -10,12 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import socket
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final, Protocol
-
-import uvicorn
 
 from duologue.bus.link import Endpoint, LinkHandler
 from duologue.delivery.breaker import StoreBreaker
@@ -33,7 +30,6 @@ from duologue.gateway.http import http_app
 from duologue.gateway.links import ShardLinks
 from duologue.gateway.router import Router
 from duologue.gateway.secrets import ClientSecrets
-from duologue.gateway.wire import RealtimeSocket
 from duologue.model.records import GatewayRecord, encode_record
 from duologue.protocol.duplex import SessionLimits
 from duologue.runtime.settings import GatewaySettings
@@ -44,8 +40,6 @@ _LIMITS: Final = SessionLimits()
 
 TICK_S: Final = 0.05
 SETTLE_S: Final = 2.0
-CLOSE_S: Final = 2
-"""How long uvicorn waits for sockets to finish their closing handshake."""
 
 
 class Stores(Protocol):
@@ -68,7 +62,8 @@ class Stores(Protocol):
 
 
 class GatewayService:
-    """See the module. `make_endpoint` gets the handler of the links; `url` is where clients find it."""
+    """See the module. `make_endpoint` gets the handler of the links; `url` is where clients find it, `metrics_url`
+    where this process alone answers, if that is another port."""
 
     def __init__(
         self,
@@ -80,11 +75,13 @@ class GatewayService:
         incarnation: str,
         limits: SessionLimits = _LIMITS,
         url: str = "",
+        metrics_url: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
         self.incarnation = incarnation
         self.url = url
+        self.metrics_url = metrics_url
         self.attachments = Attachments()
         self.chat = PendingTurns(settings.max_chat_turns)
         self.links = ShardLinks(self.attachments, self.chat)
@@ -137,6 +134,8 @@ class GatewayService:
         )
         self.gateway.emptied.set()
         self._drain_task: asyncio.Task[None] | None = None
+        self.leave_port: Callable[[], None] | None = None
+        """Set where other gateways share the port: takes this one out of it."""
         self.drained = asyncio.Event()
         """No socket is left, or the deadline of the drain has come."""
         self.failed = asyncio.Event()
@@ -151,7 +150,7 @@ class GatewayService:
             incarnation=self.incarnation,
             capacity=self.gateway.settings.max_sessions,
             load=sessions,
-            extra=encode_record(GatewayRecord(sockets, sessions, self.url)),
+            extra=encode_record(GatewayRecord(sockets, sessions, self.url, self.metrics_url)),
         )
 
     def metrics(self) -> bytes:
@@ -176,11 +175,17 @@ class GatewayService:
         ]
         return [*missing, *unreachable]
 
-    def drain(self, deadline_s: float) -> None:
-        """Take no new sockets, tell the clients, and end at the deadline. Once."""
+    def drain(self, deadline_s: float, *, with_all: bool = False) -> None:
+        """Take no new sockets, tell the clients, and end at the deadline. Once.
+
+        A shared port is left to the others, unless they end too (`with_all`): then a client is better refused
+        in words than not connected at all.
+        """
         if self.gateway.draining:
             return
         self.gateway.draining = True
+        if self.leave_port is not None and not with_all:
+            self.leave_port()
         _log.info("draining: %d sockets have %.1f s", len(self.gateway.sockets), deadline_s)
         self._drain_task = asyncio.create_task(self._drain(deadline_s))
 
@@ -228,45 +233,3 @@ class GatewayService:
             while len(self.pumps):
                 await asyncio.sleep(TICK_S)
                 self.pumps.tick()
-
-
-class QuietServer(uvicorn.Server):
-    """uvicorn without its signal handlers: the process has its own."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
-
-
-def server_config(app: GatewayApp, door: FrontDoor, settings: GatewaySettings) -> uvicorn.Config:
-    """uvicorn as this service runs it. Its access log is off: it would write the query, tokens and all."""
-    return uvicorn.Config(
-        app,
-        host=settings.host,
-        port=settings.port,
-        http=door.protocol(),
-        ws=RealtimeSocket,
-        ws_max_size=settings.max_frame_bytes,
-        ws_ping_interval=settings.ping_interval_s,
-        ws_ping_timeout=settings.ping_interval_s,
-        ws_per_message_deflate=False,
-        lifespan="off",
-        proxy_headers=False,
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=CLOSE_S,
-    )
-
-
-@contextlib.asynccontextmanager
-async def serving(service: GatewayService, listening: socket.socket) -> AsyncGenerator[None, None]:
-    """Sockets are taken until the end, and closed then."""
-    server = QuietServer(server_config(service.app, service.door, service.gateway.settings))
-    work = asyncio.create_task(server.serve(sockets=[listening]))
-    try:
-        yield
-    finally:
-        server.should_exit = True
-        await work
