@@ -53,6 +53,7 @@ class RunningSystem:
 
     def __init__(self, home: Path, *options: str, port: int = 0) -> None:
         self.home = home
+        self.secure = "--tls" in options
         self.port = port or free_port()
         home.mkdir(exist_ok=True)
         self.log = home / "up.log"
@@ -94,7 +95,7 @@ class RunningSystem:
 
     def ready(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()[-2000:]
-        return is_ready(self.port)
+        return "ready after" in self.log.read_text() if self.secure else is_ready(self.port)
 
     def wait_ready(self) -> None:
         until(self.ready, "the system is ready", self.log)

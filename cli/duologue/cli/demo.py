@@ -20,6 +20,7 @@ from rich.console import Console
 from duologue.cli.conversation_errors import told_in_one_line
 from duologue.cli.errors import UserError
 from duologue.cli.open_microphone import OpenMicrophone
+from duologue.cli.server_address import add_ca_argument, trust
 from duologue.cli.speaker import PlayedResponse, Speaker
 from duologue.cli.temporary import temporary_system
 from duologue.cli.transcript import Transcript
@@ -48,11 +49,13 @@ WORDS_WANTED = 0.8
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", help="a running system that serves the cascade; otherwise one is started")
+    add_ca_argument(parser)
     parser.add_argument("--out", type=Path, default=Path("answer.wav"), help="the answer as WAV (%(default)s)")
 
 
 def run(options: argparse.Namespace) -> int:
     console = Console(highlight=False, soft_wrap=True)
+    trust(options.ca)
     with told_in_one_line():
         if options.url:
             return asyncio.run(_demo(options.url, options.out, console))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import importlib.util
 import os
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import msgspec
 from rich.console import Console
 
+from duologue.cli.home import Home
 from duologue.models.cascade.parts import missing_parts
 from duologue.store.embedded import find_server
 
@@ -41,13 +44,14 @@ class Finding(msgspec.Struct, frozen=True):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=8080, help="where it will listen (%(default)s)")
+    parser.add_argument("--home", type=Path, help="the home of the system (.duologue)")
 
 
 def run(options: argparse.Namespace) -> int:
     console = Console(highlight=False, soft_wrap=True)
     checks: list[Callable[[], Iterator[Finding]]] = [
         *(_python, _packages, _cascade, _store),
-        *(lambda: _port(options.port), _memory, _orphans),
+        *(lambda: _port(options.port), lambda: _certificate(Home(options.home)), _memory, _orphans),
     ]
     findings = [finding for check in checks for finding in check()]
     for finding in findings:
@@ -94,6 +98,24 @@ def _port(port: int) -> Iterator[Finding]:
             yield Finding(False, f"port {port}: {error.strerror}", advice, fatal=False)
         else:
             yield Finding(True, f"port {port} is free")
+
+
+def _certificate(home: Home) -> Iterator[Finding]:
+    """What `duologue up --tls` has to work with."""
+    if importlib.util.find_spec("cryptography") is None:
+        yield Finding(False, "no package to make a certificate for wss", "pip install cryptography", fatal=False)
+        return
+    from duologue.cli.certificates import expiry
+
+    cert, ca = home.tls_dir / "cert.pem", home.tls_dir / "ca.pem"
+    ends = expiry(cert)
+    if ends is None:
+        yield Finding(True, "a certificate for wss: none yet; `duologue up --tls` makes one")
+    else:
+        advice = "`duologue up --tls` makes a new one when it starts; clients then start again"
+        left = ends - datetime.datetime.now(datetime.UTC)
+        what = f"the certificate for wss ends on {ends:%Y-%m-%d}; clients trust {ca}"
+        yield Finding(left > datetime.timedelta(0), what, advice, fatal=False)
 
 
 def _memory() -> Iterator[Finding]:

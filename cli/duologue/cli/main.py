@@ -12,6 +12,7 @@ from duologue.cli.errors import UserError
 #: Imported only when chosen: `duologue status` needs no model, `duologue talk` no gateway.
 COMMANDS = {
     "up": ("duologue.cli.up", "run the whole system on this machine"),
+    "gateway": ("duologue.cli.gateway", "run one gateway, or several on one port, of a system elsewhere"),
     "talk": ("duologue.cli.talk", "speak a WAV or the microphone to a model"),
     "demo": ("duologue.cli.demo", "hold one spoken conversation from end to end and print it"),
     "bench": ("duologue.cli.bench.command", "measure latency and CPU under load"),

@@ -72,7 +72,7 @@ def _record(member: Registration) -> Any:
 def _metrics_at(member: Registration) -> str:
     """Host and port that answer `/metrics`."""
     record = _record(member)
-    url = record.url if isinstance(record, GatewayRecord) else getattr(record, "metrics_url", "")
+    url = record.own_url if isinstance(record, GatewayRecord) else getattr(record, "metrics_url", "")
     return urlsplit(url).netloc
 
 

@@ -14,8 +14,10 @@ from rich.console import Console
 
 from duologue.cli.conversation_errors import told_in_one_line
 from duologue.cli.errors import UserError
+from duologue.cli.home import Home
 from duologue.cli.microphone import Microphone
 from duologue.cli.open_microphone import CHUNK_MS, OpenMicrophone
+from duologue.cli.server_address import DEFAULT_URL, add_ca_argument, server_url
 from duologue.cli.speaker import Speaker
 from duologue.cli.transcript import Transcript
 from duologue.cli.turns import ends_its_turns
@@ -38,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--say", metavar="TEXT", help="a sentence, spoken by the packaged voice")
     source.add_argument("--mic", action="store_true", help="speak into the microphone (needs the sounddevice package)")
     parser.add_argument("--out", type=Path, help="write what was heard of the answers to this WAV")
-    parser.add_argument("--url", default="ws://127.0.0.1:8080", help="the server (%(default)s)")
+    parser.add_argument("--url", help=f"the server (the system that runs in the home, else {DEFAULT_URL})")
+    parser.add_argument("--home", type=Path, help="the home of the running system (.duologue)")
+    add_ca_argument(parser)
     parser.add_argument("--model", default="cascade", help="the model (%(default)s)")
     parser.add_argument("--instructions", help="what the model is told about its task")
     parser.add_argument("--api-key", help="the key of the server, if it wants one")
@@ -62,6 +66,7 @@ def positive_s(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
+    options.url = server_url(options.url, options.ca, Home(options.home))
     if options.out:
         check_writable(options.out)
     with told_in_one_line():

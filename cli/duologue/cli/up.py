@@ -1,19 +1,21 @@
 """`duologue up`: the whole system on this machine, until it is told to stop.
 
-Order: the store, then workers and shards, then gateways; ready when `GET /readyz` answers 200. It stops in
-the opposite order. Nothing outlives it: see `supervisor.child`.
+Order: the store, then workers and shards, then gateways; ready when `GET /readyz` of each
+answers 200. It stops in the opposite order. Nothing outlives it: see `supervisor.child`.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import datetime
 import errno
 import os
 import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
@@ -24,9 +26,11 @@ from duologue.cli.errors import UserError
 from duologue.cli.home import Home, ProcessState, SystemState
 from duologue.cli.store_address import shown, store_at
 from duologue.cli.supervisor.child import Child
+from duologue.cli.supervisor.gateways import all_ready
 from duologue.cli.supervisor.plan import SystemPlan, plan_system, write_config
 from duologue.cli.supervisor.supervisor import Supervisor
 from duologue.gateway.process import CannotStart, check_exposure
+from duologue.gateway.tls import server_context
 from duologue.runtime.settings import StoreSettings, SystemSettings, load_settings, settings_from
 from duologue.runtime.settings_reading import SettingsError
 from duologue.store.ports import StoreUnavailable
@@ -42,9 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, help="port to listen on (8080)")
     parser.add_argument("--redis-url", help="use this Redis instead of the embedded Valkey")
     parser.add_argument("--pipelines", help="models to serve, with commas: names or TOML files")
-    parser.add_argument("--gateways", type=int, help="gateway processes, on ports from --port on (1)")
+    parser.add_argument("--gateways", type=int, help="gateways, on ports from --port on (1)")
+    parser.add_argument("--gateway-workers", type=int, help="processes that share the port of a gateway (1)")
     parser.add_argument("--shards", type=int, help="session shards (2)")
     parser.add_argument("--insecure", action="store_true", help="serve without keys on an open address")
+    parser.add_argument("--tls", action="store_true", help="speak https and wss, with a certificate made here")
+    parser.add_argument("--tls-cert", help="speak https and wss with this certificate chain (PEM)")
+    parser.add_argument("--tls-key", help="the private key of --tls-cert (PEM)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -52,6 +60,7 @@ def run(options: argparse.Namespace) -> int:
     home = Home(options.home)
     try:
         check_exposure(settings.gateway)
+        server_context(settings.gateway.tls_cert, settings.gateway.tls_key)
     except CannotStart as error:
         raise UserError(str(error)) from None
     _ports_are_free(settings)
@@ -59,9 +68,23 @@ def run(options: argparse.Namespace) -> int:
     told = options.redis_url or "DUOLOGUE_STORE__URL" in os.environ
     embedded = not told and settings.store.url == StoreSettings().url
     try:
-        return asyncio.run(_System(settings, home, embedded=embedded).run())
+        settings, ca = with_certificate(settings, home)
+        return asyncio.run(_System(settings, home, embedded=embedded, ca=ca).run())
     finally:
         home.leave()
+
+
+def with_certificate(settings: SystemSettings, home: Home) -> tuple[SystemSettings, str]:
+    """With `[supervisor] tls` and no certificate of one's own: the home's, and the path of its authority."""
+    if not settings.supervisor.tls or settings.gateway.tls_cert:
+        return settings, ""
+    try:
+        from duologue.cli.certificates import local_certificate, names_for
+    except ImportError as error:
+        raise UserError(f"--tls needs the package cryptography: {error}") from None
+    files = local_certificate(home.tls_dir, names_for(settings.gateway.host), datetime.datetime.now(datetime.UTC))
+    gateway = msgspec.structs.replace(settings.gateway, tls_cert=str(files.cert), tls_key=str(files.key))
+    return msgspec.structs.replace(settings, gateway=gateway), str(files.ca)
 
 
 def effective_settings(options: argparse.Namespace) -> SystemSettings:
@@ -70,17 +93,22 @@ def effective_settings(options: argparse.Namespace) -> SystemSettings:
         settings = load_settings(options.config)
     except SettingsError as error:
         raise UserError(str(error)) from None
-    replace = msgspec.structs.replace
-    given = {"host": options.host, "port": options.port, "insecure": options.insecure or None}
-    gateway = replace(settings.gateway, **{key: value for key, value in given.items() if value is not None})
-    counts = {"gateways": options.gateways, "shards": options.shards}
-    counted = {key: value for key, value in counts.items() if value is not None}
-    supervisor = replace(settings.supervisor, **counted)
-    store = replace(settings.store, url=options.redis_url) if options.redis_url else settings.store
-    pipelines = tuple(dict.fromkeys(options.pipelines.split(","))) if options.pipelines else settings.pipelines
-    settings = replace(settings, gateway=gateway, supervisor=supervisor, store=store, pipelines=pipelines)
+    given = {
+        "gateway": ("host", "port", "insecure", "tls_cert", "tls_key"),
+        "supervisor": ("gateways", "gateway_workers", "shards", "tls"),
+    }
+    document = msgspec.to_builtins(settings)
+    for section, keys in given.items():
+        # False is a flag that was not given: the settings may have set it.
+        document[section] |= {
+            key: value for key in keys if (value := getattr(options, key)) is not None and value is not False
+        }
+    if options.redis_url:
+        document["store"]["url"] = options.redis_url
+    if options.pipelines:
+        document["pipelines"] = list(dict.fromkeys(options.pipelines.split(",")))
     try:
-        return settings_from(msgspec.to_builtins(settings), "command line")
+        return settings_from(document, "command line")
     except SettingsError as error:
         raise UserError(str(error)) from None
 
@@ -103,8 +131,8 @@ def _ports_are_free(settings: SystemSettings) -> None:
 
 
 class _System:
-    def __init__(self, settings: SystemSettings, home: Home, *, embedded: bool) -> None:
-        self._home, self._embedded = home, embedded
+    def __init__(self, settings: SystemSettings, home: Home, *, embedded: bool, ca: str = "") -> None:
+        self._home, self._embedded, self._ca = home, embedded, ca
         self._console = Console(highlight=False, soft_wrap=True)
         self._supervisor = Supervisor(self._say)
         self._stop = asyncio.Event()
@@ -114,7 +142,8 @@ class _System:
         # A child writes to a pipe, which is no terminal: it is told that a person reads.
         log = replace(settings.log, format="text") if settings.log.format == "auto" else settings.log
         # Who drains has to be through before the supervisor's patience ends, or its clients get no close frame.
-        most_s = settings.supervisor.stop_s / 2
+        # Gateways and then shards do, one after the other; and nobody is left here whom a client could go to.
+        most_s = settings.supervisor.stop_s / 4
         drains = {
             "gateway": replace(settings.gateway, drain_s=min(settings.gateway.drain_s, most_s)),
             "session": replace(settings.session, drain_s=min(settings.session.drain_s, most_s)),
@@ -122,9 +151,12 @@ class _System:
         self.settings = replace(settings, store=replace(settings.store, url=url), bus=bus, log=log, **drains)
         self._config = home.run_dir / "duologue.toml"
 
-    @property
-    def url(self) -> str:
-        return f"http://{self.settings.gateway.host}:{self.settings.gateway.port}"
+    def url(self, scheme: str) -> str:
+        """Where clients on this machine find the system; `scheme` http or ws."""
+        gateway = self.settings.gateway
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(gateway.host, gateway.host)
+        secure = "s" if gateway.tls_cert else ""
+        return f"{scheme}{secure}://{f'[{host}]' if ':' in host else host}:{gateway.port}"
 
     async def run(self) -> int:
         write_config(self.settings, self._config)
@@ -134,7 +166,7 @@ class _System:
         started = time.monotonic()
         try:
             await self._start(plan)
-            await self._until_ready(started)
+            await self._until_ready(started, [spec.name for spec in plan.gateways])
             while not self._stop.is_set():
                 self._write_state()
                 await self._wait(0.5)
@@ -166,30 +198,26 @@ class _System:
             finally:
                 await store.close()
 
-    async def _until_ready(self, started: float) -> None:
-        async with httpx.AsyncClient(timeout=2.0) as client:
-            while not self._stop.is_set():
-                self._fail_if_useless()
-                self._write_state()
-                if time.monotonic() - started > READY_S:
-                    raise UserError(f"not ready after {READY_S:g} s; the log above says what is missing")
-                if await self._gateways_ready(client):
-                    break
-                await self._wait(0.1)
-        if not self._stop.is_set():
-            models = ", ".join(self.settings.pipelines)
-            seconds = time.monotonic() - started
-            self._say("duologue", f"ready after {seconds:.1f} s at {self.url} with {models}; Ctrl-C stops it")
+    async def _until_ready(self, started: float, gateways: Sequence[str]) -> None:
+        store = store_at(self.settings.store.url, self.settings.store.journal_url)
+        try:
+            async with httpx.AsyncClient(timeout=2.0, trust_env=False) as client:
+                while not self._stop.is_set():
+                    self._fail_if_useless()
+                    self._write_state()
+                    if time.monotonic() - started > READY_S:
+                        raise UserError(f"not ready after {READY_S:g} s; the log above says what is missing")
+                    if await all_ready(client, store.registry, gateways):
+                        return self._say_ready(time.monotonic() - started)
+                    await self._wait(0.1)
+        finally:
+            await store.close()
 
-    async def _gateways_ready(self, client: httpx.AsyncClient) -> bool:
-        gateway = self.settings.gateway
-        for n in range(self.settings.supervisor.gateways):
-            try:
-                if (await client.get(f"http://{gateway.host}:{gateway.port + n}/readyz")).status_code != 200:
-                    return False
-            except httpx.HTTPError:
-                return False
-        return True
+    def _say_ready(self, seconds: float) -> None:
+        models = ", ".join(self.settings.pipelines)
+        self._say("duologue", f"ready after {seconds:.1f} s at {self.url('http')} with {models}; Ctrl-C stops it")
+        if self._ca:
+            self._say("duologue", f"clients trust it with SSL_CERT_FILE={self._ca} (Node: NODE_EXTRA_CA_CERTS)")
 
     def _fail_if_useless(self) -> None:
         """A process that ends with code 2 has said what a person must mend: starting it again is no use."""
@@ -204,8 +232,8 @@ class _System:
 
     def _write_state(self) -> None:
         processes = tuple(_state_of(child) for child in self._supervisor.children if child.pid)
-        url = self.url.replace("http", "ws", 1)
-        self._home.write_state(SystemState(os.getpid(), url, self.settings.store.url, processes))
+        state = SystemState(os.getpid(), self.url("ws"), self.settings.store.url, processes, self._ca)
+        self._home.write_state(state)
 
     def _say(self, name: str, line: str) -> None:
         kind = next((child.spec.kind for child in self._supervisor.children if child.spec.name == name), "")

@@ -44,6 +44,29 @@ def test_an_unknown_pipeline_is_one_clear_error(tmp_path: Path) -> None:
         planned(tmp_path, "no-such-model")
 
 
+def options(spec: ChildSpec, name: str) -> str:
+    return spec.argv[spec.argv.index(name) + 1] if name in spec.argv else ""
+
+
+def test_gateways_take_ports_and_their_workers_share_them(tmp_path: Path) -> None:
+    document = {"pipelines": ["loopback"], "gateway": {"port": 9000, "metrics_port": 9100}}
+    document["supervisor"] = {"gateways": 2, "gateway_workers": 2}
+    gateways = plan_system(settings_from(document), Home(tmp_path), tmp_path / "c.toml", embedded=False).gateways
+    assert [(spec.name, options(spec, "--port"), options(spec, "--metrics-port")) for spec in gateways] == [
+        ("gateway-1-1", "9000", "9100"),
+        ("gateway-1-2", "9000", "9101"),
+        ("gateway-2-1", "9001", "9102"),
+        ("gateway-2-2", "9001", "9103"),
+    ]
+    assert all("--reuse-port" in spec.argv for spec in gateways)
+
+
+def test_one_gateway_shares_nothing(tmp_path: Path) -> None:
+    (gateway,) = planned(tmp_path, "loopback").gateways
+    assert gateway.name == "gateway-1" and options(gateway, "--id") == "gateway-1"
+    assert not {"--reuse-port", "--metrics-port"} & set(gateway.argv)
+
+
 def test_settings_in_the_environment_reach_children_through_their_configuration_only() -> None:
     environment = {"PATH": "/bin", "DUOLOGUE_HOME": "/h", "DUOLOGUE_GATEWAY__PORT": "9", "DUOLOGUE_STORE__URL": "x"}
     assert inherited(environment) == {"PATH": "/bin", "DUOLOGUE_HOME": "/h"}

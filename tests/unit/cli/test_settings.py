@@ -35,6 +35,8 @@ def test_a_model_named_twice_is_served_once() -> None:
         (("--port", "70000"), "gateway.port"),
         (("--gateways", "0"), "supervisor.gateways"),
         (("--shards", "-1"), "supervisor.shards"),
+        (("--gateway-workers", "0"), "supervisor.gateway_workers"),
+        (("--tls-cert", "a.pem"), "tls_key"),
     ],
 )
 def test_a_value_out_of_range_names_its_key(arguments: tuple[str, ...], key: str) -> None:

@@ -28,6 +28,7 @@ from duologue.cli.bench.load import Result, drive, percentile
 from duologue.cli.bench.workload import WORKLOADS, Workload
 from duologue.cli.errors import UserError
 from duologue.cli.home import Home, SystemState
+from duologue.cli.server_address import add_ca_argument, trust
 from duologue.cli.temporary import free_port, temporary_system
 
 KINDS = ("gateway", "shard", "worker", "store")
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--warmup", type=float, default=4.0, help="seconds before it (%(default)s)")
     parser.add_argument("--cancel-every", type=float, default=0.0, help="seconds between cancels of a session")
     parser.add_argument("--url", help="a system elsewhere: no CPU is counted")
+    add_ca_argument(parser)
     parser.add_argument("--home", type=Path, help="the home of the running system (.duologue)")
     parser.add_argument("--floor", action="store_true", help="run the bare server too and print the ratio")
     parser.add_argument("--json", action="store_true", help="for programs")
@@ -84,11 +86,12 @@ def _product(workload: Workload, options: argparse.Namespace) -> Figures:
 
 @contextlib.contextmanager
 def _target(options: argparse.Namespace, model: str) -> Iterator[tuple[str, SystemState | None]]:
+    running = None if options.url else Home(options.home).read_state()
+    trust(options.ca, running)
     if options.url:
         _answers(options.url)
         yield options.url.rstrip("/"), None
         return
-    running = Home(options.home).read_state()
     if running is not None:
         yield running.url, running
         return

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -14,13 +13,11 @@ import msgspec
 from duologue.cli.errors import UserError
 from duologue.cli.home import Home
 from duologue.cli.supervisor.child import ChildSpec
+from duologue.cli.supervisor.gateways import gateway_specs, service_spec
 from duologue.model.catalog import find_pipeline
 from duologue.model.pipeline import PipelineError, PipelineSpec
 from duologue.runtime.settings import SystemSettings
 from duologue.store.embedded import find_server, server_command
-
-#: Numeric libraries start a thread for each core unless told otherwise; every engine counts its own.
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 class SystemPlan(msgspec.Struct, frozen=True):
@@ -44,14 +41,18 @@ def plan_system(settings: SystemSettings, home: Home, config: Path, *, embedded:
         shards=tuple(
             _service("session", f"shard-{n}", "shard", config) for n in range(1, settings.supervisor.shards + 1)
         ),
-        gateways=tuple(
-            _service(
-                *("gateway", f"gateway-{n}", "gateway", config),
-                *("--port", str(settings.gateway.port + n - 1)),
-            )
-            for n in range(1, settings.supervisor.gateways + 1)
-        ),
+        gateways=tuple(_gateways(settings, config)),
     )
+
+
+def _gateways(settings: SystemSettings, config: Path) -> Iterator[ChildSpec]:
+    """`gateway-1`, `gateway-2`, each on the next port; where several share one, `gateway-1-1`, `gateway-1-2`."""
+    workers, metrics_port = settings.supervisor.gateway_workers, settings.gateway.metrics_port
+    for n in range(settings.supervisor.gateways):
+        name = f"gateway-{n + 1}"
+        ids = [name] if workers == 1 else [f"{name}-{worker}" for worker in range(1, workers + 1)]
+        own = metrics_port + n * workers if metrics_port else 0
+        yield from gateway_specs(settings.gateway.port + n, ids, ("--config", str(config)), metrics_port=own)
 
 
 def worker_groups(pipelines: Mapping[str, PipelineSpec]) -> dict[str, str]:
@@ -79,8 +80,7 @@ def _store(home: Home) -> ChildSpec:
 
 
 def _service(package: str, name: str, kind: str, config: Path, *more: str) -> ChildSpec:
-    command = (sys.executable, "-m", f"duologue.{package}", "--config", str(config), "--id", name, *more)
-    return ChildSpec(name, kind, command, env={**ONE_THREAD, "PYTHONUNBUFFERED": "1"})
+    return service_spec(package, name, kind, ("--config", str(config), "--id", name, *more))
 
 
 def write_config(settings: SystemSettings, path: Path) -> None:
