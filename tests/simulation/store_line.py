@@ -27,6 +27,7 @@ from duologue.store.ports import (
 )
 from duologue.store.registrations import ScriptedRegistry
 from duologue.store.scripts import SCRIPTS, Arg, Reply, Script, ScriptRunner, journal_keys
+from duologue.store.secrets import ScriptedSecrets
 from duologue.store.sessions import ScriptedSessions
 
 if TYPE_CHECKING:
@@ -241,6 +242,7 @@ class Stores:
         self.sessions = ScriptedSessions(line)
         self.journal = ScriptedJournal(line, limits)
         self.registry = ScriptedRegistry(line)
+        self.secrets = ScriptedSecrets(line)
         self.appender = Appender(depot, node, limits)
 
     async def open(self) -> None:
