@@ -33,11 +33,12 @@ _SAMPLE = re.compile(r"^(duologue_[a-z_]+)(?:\{([^}]*)\})? ([0-9.eE+-]+)$", re.M
 
 def stubbed_cascade(folder: Path, thinker: str) -> Path:
     """A pipeline like the cascade, in workers of its own, that thinks at another URL."""
-    text = CASCADE.read_text().replace('name = "cascade"', f'name = "{STUBBED}"').replace('"cascade-', f'"{STUBBED}-')
+    text = CASCADE.read_text().replace('"cascade-', f'"{STUBBED}-').replace('name = "cascade"', f'name = "{STUBBED}"')
     table = f'[options.thinker]\nurl = "{thinker}"\nmodel = "stub"\n\n'
     path = folder / f"{STUBBED}.toml"
     path.write_text(text.replace("[[stages]]", f"{table}[[stages]]", 1))
-    assert tomllib.loads(path.read_text())["options"]["thinker"]["url"] == thinker
+    written = tomllib.loads(path.read_text())
+    assert (written["name"], written["options"]["thinker"]["url"]) == (STUBBED, thinker)
     return path
 
 
