@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -q
 SECONDS ?= 20
 
-.PHONY: up demo test check bench sim mutants conformance deploy-check clean
+.PHONY: up demo test check bench sim mutants conformance deploy-check clients clean
 
 up: $(VENV)/.runtime          ## install and run the whole system on 127.0.0.1:8080
 	$(BIN)/duologue up
@@ -36,6 +36,9 @@ mutants: $(VENV)/.dev         ## broken products that the simulation must catch
 
 conformance: $(VENV)/.dev     ## the black-box suite, against a system of its own (DUOLOGUE_SHARED names its folder)
 	$(BIN)/python tests/conformance.py
+
+clients: $(VENV)/.dev         ## real clients, each in an environment of its own; ONLY=a,b chooses
+	tests/clients/run $(if $(ONLY),--only $(ONLY))
 
 deploy-check: $(VENV)/.ci     ## the compose file by the real parser, the Dockerfiles by a linter
 	$(BIN)/python -m pytest -q tests/deploy
