@@ -14,6 +14,7 @@ Rule 5. Store away (a wait passed the deadline, or the breaker is open): frames 
 Rule 6. Journal released although the session's last event waits here (its client read nothing for longer than
         the session keeps its keys): the session is over and nobody can resume it. With `live_end` the rest
         leaves at once, numbered on, and is not kept; else the egress stops as `gone`.
+        Detached (`detached`), nobody reads along: nothing leaves and nothing is acknowledged without the journal.
 Rule 7. The acknowledgement is a watermark: everything through it was handed on or purged.
 """
 
@@ -103,6 +104,7 @@ class Egress:
         through: tuple[int, DeliveryId] = (0, DeliveryId()),
         limits: EgressLimits | None = None,
         live_end: bool = False,
+        detached: bool = False,
     ) -> None:
         self.session_id = session_id
         self.owner = owner
@@ -119,6 +121,7 @@ class Egress:
         self.purged = 0
         self._limits = limits or EgressLimits()
         self._live_end = live_end
+        self._detached = detached
         self._released = False
         """The journal is gone and the terminal event is here: see rule 6."""
         self._breaker = breaker
@@ -138,6 +141,11 @@ class Egress:
         self._repeat_ack = False
 
     # -- from the shard ------------------------------------------------------------------------------
+
+    def known(self, seq: int, through: DeliveryId) -> None:
+        """As the argument `through`, for an egress that learns it after its claim, before anything is put."""
+        self.seq = max(self.seq, seq)
+        self.last = max(self.last, through)
 
     def put(self, owner: Owner, events: Sequence[Delivery], bodies: Sequence[bytes]) -> Put:
         """Events in order; what is a repetition is dropped and acknowledged."""
@@ -327,7 +335,7 @@ class Egress:
         if not self._released:
             if self._waiting_since is not None and now - self._waiting_since >= self._breaker.deadline_s:
                 self._breaker.fail(now)
-            if not self._breaker.open:
+            if self._detached or not self._breaker.open:
                 return []
         if not self._unsent:
             if not room or not self._settle_repeated():

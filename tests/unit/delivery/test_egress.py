@@ -22,6 +22,7 @@ def egress(
     seq: int = 0,
     last: DeliveryId | None = None,
     through: tuple[int, DeliveryId] = (0, DeliveryId()),
+    detached: bool = False,
     **limits: float,
 ) -> Egress:
     head = Head(owner, number, seq, last or DeliveryId(), 1)
@@ -31,6 +32,7 @@ def egress(
         head,
         StoreBreaker(),
         through=through,
+        detached=detached,
         limits=EgressLimits(**limits),  # type: ignore[arg-type]
     )
 
@@ -137,6 +139,16 @@ def test_what_the_shard_saw_acknowledged_counts() -> None:
     e = egress(seq=3, last=DeliveryId(1, 3), through=(5, DeliveryId(1, 6)))
     put(e, 6, 7)
     assert take(e).first_seq == 6
+
+
+def test_numbers_go_on_above_what_an_earlier_egress_sent_and_took_along() -> None:
+    e = egress(seq=3, last=DeliveryId(1, 3))
+    e.known(5, DeliveryId(1, 6))
+    e.known(2, DeliveryId(1, 2))
+    put(e, 5, 6, 7)
+    batch = take(e)
+    assert (batch.first_seq, batch.entries) == (6, [(DeliveryId(1, 7), b'{"n":7}')])
+    assert e.take_ack() is None, "the shard knows as much"
 
 
 def test_purge_takes_the_audio_without_a_number_and_acknowledges_it() -> None:
@@ -269,6 +281,17 @@ def test_after_the_deadline_frames_leave_and_entries_are_kept() -> None:
     assert e.live(0.51, True) == [], "the store is back: what is new waits for the journal"
     appended(e, rest, 0.52)
     assert e.kept == 0 and take(e, 0.53).first_seq == 4
+
+
+def test_a_detached_session_waits_for_the_journal_with_everything() -> None:
+    e = egress(detached=True)
+    put(e, 1)
+    batch = take(e, 0.0)
+    for now in (0.25, 0.5):
+        assert e.live(now, True) == []
+        assert (e.kept, e.take_ack()) == (0, None)
+    assert [frame.seq for frame in appended(e, batch, 0.6)] == [1]
+    assert e.take_ack() == Delivered("s", ONE, 4, DeliveryId(1, 1), 1)
 
 
 def test_a_lost_connection_counts_from_the_first_try() -> None:

@@ -12,6 +12,7 @@ from duologue.bus.link import Link, LinkHandler, Peer, PeerLost
 from duologue.bus.memory import MemoryEndpoint, MemoryHub
 from duologue.bus.messages import (
     AnyMessage,
+    AskNumbered,
     Attach,
     Attached,
     ClientInput,
@@ -20,13 +21,14 @@ from duologue.bus.messages import (
     Deliveries,
     Delivery,
     Detach,
+    Numbered,
     OpenSession,
     Replaced,
     SessionOpened,
     SessionRefused,
     WantCovered,
 )
-from duologue.fence import CommandNo, Owner
+from duologue.fence import CommandNo, DeliveryId, Owner
 from duologue.model.records import PipelineRecord, ShardRecord, encode_record
 from duologue.protocol.duplex import (
     DuplexCapabilities,
@@ -61,6 +63,7 @@ class Held:
         self.link: Link | None = link
         self.generation = 1
         self.n = 0
+        self.reported = (0, DeliveryId())
         self.unacked: deque[Event] = deque()
         self.commands: list[tuple[CommandNo, DuplexCommand]] = []
         self.detached: list[tuple[int, bool]] = []
@@ -150,8 +153,13 @@ class FakeShard(LinkHandler):
             self.wanted_covered.append(message.session_id)
         elif isinstance(message, Delivered):
             held = self.sessions.get(message.session_id)
+            if held is not None:
+                held.reported = max(held.reported, (message.seq, message.through))
             while held and held.unacked and held.unacked[0][0].n <= message.through.n:
                 held.unacked.popleft()
+        elif isinstance(message, AskNumbered) and not self.silent:
+            held = self.sessions.get(message.session_id)
+            link.send(Numbered(message.session_id, 0 if held is None else held.reported[0]))
 
     def _open(self, link: Link, message: OpenSession, session: dict[str, Any]) -> None:
         self.opened_with.append((message, session))
@@ -184,7 +192,7 @@ class FakeShard(LinkHandler):
             held.link.send(Replaced(message.session_id, message.generation))
         held.link, held.generation = link, message.generation
         items = b'[{"id":"m1"}]' if message.after_gap else b""
-        answer = Attached(message.session_id, message.generation, held.owner, CommandNo(), "evt_9", 320)
+        answer = Attached(message.session_id, message.generation, held.owner, CommandNo(), "evt_9", 320, *held.reported)
         link.send(answer, [self._object(message.session_id), items])
         self._deliver(message.session_id, held, list(held.unacked))
 

@@ -14,7 +14,7 @@ from unit.gateway.running import WAIT_S, System
 from websockets.exceptions import InvalidStatus
 from websockets.frames import Frame, Opcode
 
-from duologue.fence import CommandNo
+from duologue.fence import CommandNo, DeliveryId
 from duologue.gateway.wire import RealtimeSocket
 from duologue.runtime.settings import GatewaySettings
 from duologue.store.ports import StoreUnavailable
@@ -304,6 +304,43 @@ async def test_a_cursor_beyond_the_head_leaves_the_token_good(system: System) ->
     assert (await new.closing())[0] == 1008
     again = await system.resume(created, after=1)
     assert (await again.next())["type"] == "session.resumed"
+
+
+async def test_what_was_sent_while_the_store_was_away_and_lost_is_a_gap_and_its_numbers_are_not_given_again(
+    system: System,
+) -> None:
+    """An egress sent 2 to 5 live, told the shard, and ended before the store was back."""
+    _, created = await system.open()
+    held = system.shard.sessions[created["session"]["id"]]
+    await turn()
+    held.n = 5
+    held.reported = (5, DeliveryId(held.owner.number, 5))
+    for cursor in (1, 2, 4):
+        client = await system.resume(created, after=cursor)
+        gap = await client.next()
+        assert (gap["type"], gap["reason"], gap["head_seq"]) == ("session.resync_required", "journal_gap", 5)
+        assert (await client.closing())[0] == 1008
+    beyond = await system.resume(created, after=6)
+    assert (await beyond.next())["error"]["code"] == "session_resume_conflict"
+    again = await system.resume(created, after=5)
+    resumed = await again.next()
+    assert (resumed["type"], resumed["items"]) == ("session.resumed", [{"id": "m1"}])
+    system.shard.say(created["session"]["id"], {"type": "session.heartbeat_ack"})
+    assert (await again.next())["server_event_seq"] == 6
+    late = await system.resume({**created, "resume_token": resumed["resume_token"]}, after=1)
+    assert (await late.next())["head_seq"] == 6
+
+
+async def test_a_shard_that_does_not_say_how_far_it_numbered_is_asked_again(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duologue.gateway.resuming.REACH_S", 0.05)
+    _, created = await system.open()
+    system.shard.silent = True
+    refused = await (await system.resume(created, after=9)).next()
+    assert (refused["error"]["code"], refused["error"]["retryable"]) == ("runtime_resume_failed", True)
+    system.shard.silent = False
+    assert (await (await system.resume(created, after=1)).next())["type"] == "session.resumed"
 
 
 async def test_a_gap_is_told_and_is_no_dead_end(system: System) -> None:

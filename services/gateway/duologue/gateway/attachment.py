@@ -218,6 +218,8 @@ class Attachment:
             return
         if self._answer is not None and not self._answer.done():
             self._answered = not isinstance(message, SessionRefused)
+            if isinstance(message, Attached):  # here and now: events may stand behind it in the same batch
+                self.outbound.known(message.seq, message.through)
             self._answer.set_result(Answer(message, tuple(frames)))
 
     def on_credit(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from duologue.bus.link import Link, LinkHandler, PeerLost
-from duologue.bus.messages import AnyMessage
+from duologue.bus.messages import AnyMessage, AskNumbered, Numbered
 
 
 class Attached(Protocol):
@@ -41,6 +41,8 @@ class ShardLinks(LinkHandler):
         self._turns = turns
         self._links: dict[str, Link] = {}
         self._waiting: dict[str, list[asyncio.Future[Link]]] = {}
+        self._asked: dict[str, list[tuple[Link, asyncio.Future[int | None]]]] = {}
+        """By session: who waits for its `Numbered`, and from which shard."""
         self.stray = 0
         """Messages for sessions that are not attached here."""
 
@@ -69,6 +71,28 @@ class ShardLinks(LinkHandler):
             if not waiting and self._waiting.get(incarnation) is waiting:
                 del self._waiting[incarnation]
 
+    async def numbered(self, link: Link, session_id: str, timeout_s: float) -> int | None:
+        """How far the numbering of this session goes, by its shard; None: no answer. One waits for each resume."""
+        if not link.send(AskNumbered(session_id)):
+            return None
+        answer: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        asked = self._asked.setdefault(session_id, [])
+        asked.append((link, answer))
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await answer
+        except TimeoutError:
+            return None
+        finally:
+            asked.remove((link, answer))
+            if not asked and self._asked.get(session_id) is asked:
+                del self._asked[session_id]
+
+    def _answer(self, link: Link, session_id: str, seq: int | None) -> None:
+        for asked, answer in self._asked.get(session_id, ()):
+            if asked is link and not answer.done():
+                answer.set_result(seq)
+
     # -- LinkHandler --------------------------------------------------------------------------------------
 
     def on_ready(self, link: Link) -> None:
@@ -81,6 +105,9 @@ class ShardLinks(LinkHandler):
                 ready.set_result(link)
 
     def on_message(self, link: Link, message: AnyMessage, frames: Sequence[bytes]) -> None:
+        if type(message) is Numbered:
+            self._answer(link, message.session_id, message.seq)
+            return
         attached = self._sessions.of(message.session_id)
         if attached is None and self._turns is not None:
             attached = self._turns.of(message.session_id)
@@ -96,6 +123,8 @@ class ShardLinks(LinkHandler):
     def on_lost(self, link: Link, lost: PeerLost) -> None:
         if self._links.get(link.peer.incarnation) is link:
             del self._links[link.peer.incarnation]
+        for session_id in list(self._asked):
+            self._answer(link, session_id, None)
         for attached in self._on(link):
             attached.on_link_lost(link, lost.reason)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from duologue.bus.messages import Delivered, Deliveries, Invalidate
 from duologue.delivery.egress import Egress, Frame, Put
 from duologue.delivery.pump import Pump, Sink
-from duologue.fence import Owner
+from duologue.fence import DeliveryId, Owner
 from duologue.gateway.wire import Wire
 from duologue.store.ports import Head
 
@@ -56,6 +56,11 @@ class Outbound(Sink):
                 self._pump.put(message.owner, message.events, frames)
             else:
                 self.invalidate(message)
+
+    def known(self, seq: int, through: DeliveryId) -> None:
+        """What the shard knows to be numbered: the journal may know less."""
+        if self._pump is not None:
+            self._pump.egress.known(seq, through)
 
     def go_live(self) -> None:
         """What had to come first is written."""

@@ -83,13 +83,21 @@ class Resuming:
         if here is not None:
             await here.trim_now()
         replay = await gateway.journal.read(step.session_id, step.cursor, limit=1)
-        if step.cursor > replay.head_seq:
-            return self._refuse("session_resume_conflict", "the cursor is beyond what was sent", POLICY)
         if replay.gap:
             return self._gap(replay.head_seq)
-        if await gateway.links.reach(found.owner.incarnation, REACH_S) is None:
+        link = await gateway.links.reach(found.owner.incarnation, REACH_S)
+        if link is None:
             return self._later("the session's shard cannot be reached")
+        if step.cursor > replay.head_seq:  # sent while the store was away, perhaps, and never journaled
+            seq = await gateway.links.numbered(link, step.session_id, REACH_S)
+            if seq is None:
+                return self._later("the session's shard did not answer")
+            if step.cursor > seq:
+                return self._beyond()
         return None
+
+    def _beyond(self) -> Refused:
+        return self._refuse("session_resume_conflict", "the cursor is beyond what was sent", POLICY)
 
     def _gap(self, head_seq: int) -> Refused:
         self._gateway.remember_gap(self._step.session_id)
@@ -149,11 +157,9 @@ class Resuming:
             if head.reason in ("generation", "egress"):
                 return self._refuse("session_resume_conflict", "another resume has won", POLICY)
             return self._later(f"the journal refused: {head.reason}")
-        if step.cursor > head.last_seq:
-            return self._refuse("session_resume_conflict", "the cursor is beyond what was sent", POLICY)
         attachment.begin(active.owner, head)
         after_gap = gateway.forget_gap(step.session_id) or head.first_seq > 1
-        message = Attach(step.session_id, generation, head.egress, gateway.incarnation, after_gap)
+        message = Attach(step.session_id, generation, head.egress, gateway.incarnation, after_gap, head.last_seq)
         answer = await attachment.attach(message, ATTACH_S)
         if attachment.ended is not None:
             return self._later("the session was taken over or lost meanwhile")
@@ -162,12 +168,17 @@ class Resuming:
         if isinstance(answer.message, SessionRefused):
             _, error = shard_error(answer.frames[0], openai=self._connection.openai)
             return Refused(answer.message.code, error, answer.message.close_code or POLICY, True)
-        self._announce(attachment, answer, head)
-        return Replayable(attachment, step.cursor, head.last_seq)
-
-    def _announce(self, attachment: Attachment, answer: Answer, head: Head) -> None:
         told = answer.message
         assert isinstance(told, Attached)
+        head_seq = max(head.last_seq, told.seq)
+        if step.cursor > head_seq or head.last_seq < head_seq > step.cursor:
+            # The token is spent: it is good again before the client is told.
+            await gateway.sessions.let_go(step.session_id, generation)
+            return self._beyond() if step.cursor > head_seq else self._gap(head_seq)
+        self._announce(attachment, answer, told, head_seq)
+        return Replayable(attachment, step.cursor, head_seq)
+
+    def _announce(self, attachment: Attachment, answer: Answer, told: Attached, head_seq: int) -> None:
         if told.owner > attachment.owner:
             attachment.owner = told.owner
         found = Resumed(
@@ -175,7 +186,7 @@ class Resuming:
             session=answer.frames[0],
             generation=attachment.generation,
             token=self._token,
-            head_seq=head.last_seq,
+            head_seq=head_seq,
             last_client_event_id=told.last_client_event_id,
             input_audio_end_ms=told.input_audio_end_ms,
             items=answer.frames[1] if len(answer.frames) > 1 else b"",

@@ -13,7 +13,16 @@ from abc import abstractmethod
 from collections.abc import Callable
 
 from duologue.bus.link import Link
-from duologue.bus.messages import Attach, Attached, Covered, Delivered, OwnerChanged, Replaced, SessionOpened
+from duologue.bus.messages import (
+    Attach,
+    Attached,
+    Covered,
+    Delivered,
+    Numbered,
+    OwnerChanged,
+    Replaced,
+    SessionOpened,
+)
 from duologue.fence import CommandNo, DeliveryId, Owner
 from duologue.session.core import commands as facts
 from duologue.session.output import GatewaySink, Sink
@@ -36,13 +45,19 @@ class OwnEgress(Sink):
 class Numbering:
     """How far the session's journal is known to have come, here: a lower bound of what the store says."""
 
-    __slots__ = ("egress", "generation", "seq", "through")
+    __slots__ = ("egress", "generation", "holed", "seq", "through")
 
     def __init__(self) -> None:
         self.egress = 0
         self.generation = 1
         self.seq = 0
         self.through = DeliveryId()
+        self.holed = False
+        """An egress has ended with what it had sent while the store was away: the journal lacks it for good."""
+
+    def claimed(self, journaled: int) -> None:
+        """The next egress has claimed the journal, whose last seq this is: nothing of an older one comes any more."""
+        self.holed = self.holed or journaled < self.seq
 
     def reported(self, egress: int, through: DeliveryId, seq: int) -> None:
         self.egress = max(self.egress, egress)
@@ -128,6 +143,8 @@ class Attachment:
         self.acknowledged = True
         numbering.generation = message.generation
         numbering.egress = max(numbering.egress, message.egress)
+        if message.journaled >= 0:
+            numbering.claimed(message.journaled)
         self.link = link
         self._attaching = message
         self._greeting = None
@@ -169,8 +186,10 @@ class Attachment:
             machine.applied,
             machine.last_client_event_id,
             machine.input_audio_end_ms,
+            self.numbering.seq,
+            self.numbering.through,
         )
-        items = machine.items_for_gap() if message.after_gap else b""
+        items = machine.items_for_gap() if message.after_gap or self.numbering.holed else b""
         if not link.send(answer, [machine.session_object(), items]):
             return  # asked again by `on_credit`
         self._attaching = None
@@ -216,6 +235,10 @@ class Attachment:
         self.acknowledged = True
         self.numbering.reported(message.egress, message.through, message.seq)
         self._runner.delivered(message.through)
+
+    def tell_numbering(self, link: Link) -> None:
+        """To a gateway that asks on behalf of a client."""
+        link.send(Numbered(self._runner.session_id, self.numbering.seq))
 
     def tell(self, message: Covered | OwnerChanged) -> None:
         """A message to the attached gateway that needs no credit; nobody hears it when there is none."""

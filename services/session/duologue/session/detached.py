@@ -129,12 +129,14 @@ class DetachedEgress(OwnEgress, JournalSink):
     def _claimed(self, head: Head) -> None:
         shared, numbering = self._shared, self._numbering
         numbering.egress = head.egress
+        numbering.claimed(head.last_seq)
         egress = Egress(
             self._runner.session_id,
             self._runner.owner,
             head,
             shared.breaker,
             through=(numbering.seq, numbering.through),
+            detached=True,
         )
         self._pump = Pump(egress, shared.appender, self, shared.pumps, shared.clock)
         self._runner.output.flush()
@@ -152,7 +154,7 @@ class DetachedEgress(OwnEgress, JournalSink):
         return True
 
     def write(self, frames: Sequence[Frame]) -> None:
-        """They are in the journal, or kept for it; nobody reads along."""
+        """They are in the journal; nobody reads along."""
 
     def delivered(self, ack: Delivered) -> None:
         self._numbering.reported(ack.egress, ack.through, ack.seq)

@@ -18,10 +18,12 @@ import msgspec
 from duologue.bus.link import Link
 from duologue.bus.messages import (
     AnyMessage,
+    AskNumbered,
     Attach,
     ClientInput,
     Delivered,
     Detach,
+    Numbered,
     OpenSession,
     OwnerChanged,
     WantCovered,
@@ -187,6 +189,13 @@ class DuplexSessionManager:
         if resident is not None:
             resident.attachment.delivered(message)
 
+    def on_ask_numbered(self, link: Link, message: AskNumbered) -> None:
+        resident = self._residents.get(message.session_id)
+        if resident is not None:
+            resident.attachment.tell_numbering(link)
+        else:
+            link.send(Numbered(message.session_id, 0))
+
     def on_want_covered(self, link: Link, message: WantCovered) -> None:
         resident = self._residents.get(message.session_id)
         if resident is not None:
@@ -205,6 +214,8 @@ class DuplexSessionManager:
                 self.on_attach(link, message)
             case Detach():
                 self.on_detach(link, message)
+            case AskNumbered():
+                self.on_ask_numbered(link, message)
             case WantCovered():
                 self.on_want_covered(link, message)
             case _:

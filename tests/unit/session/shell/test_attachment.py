@@ -83,7 +83,7 @@ async def test_a_resume_is_told_where_the_session_stands_and_gets_what_nobody_ac
     machine.input_audio_end_ms, machine.last_client_event_id = 480, "e7"
     second = FakeLink("g2", "gateway")
     shell.board.on_message(second, bus.Attach("s", 2, 9, "g2"), [])
-    attached = bus.Attached("s", 2, owned(1), CommandNo(), "e7", 480)
+    attached = bus.Attached("s", 2, owned(1), CommandNo(), "e7", 480, 1, through(1, 1))
     assert second.sent[0] == (attached, [b'{"id":"s"}', b""])
     assert numbers(second) == [2, 3]
     assert shell.egresses[0].stopped
@@ -97,6 +97,22 @@ async def test_a_resume_after_a_gap_gets_the_conversation(shell: Shell) -> None:
     second = FakeLink("g2", "gateway")
     shell.board.on_message(second, bus.Attach("s", 2, 9, "g2", True), [])
     assert second.frames_of(bus.Attached) == [[b'{"id":"s"}', b"[]"]]
+
+
+async def test_a_resume_is_told_what_an_egress_sent_and_took_along(shell: Shell) -> None:
+    await opened(shell)
+    shell.board.on_message(shell.gateway, bus.Delivered("s", owned(1), 4, through(1, 7), 6), [])
+    shell.board.on_message(shell.gateway, bus.AskNumbered("s"), [])
+    shell.board.on_message(shell.gateway, bus.AskNumbered("unknown"), [])
+    assert shell.gateway.of(bus.Numbered) == [bus.Numbered("s", 6), bus.Numbered("unknown", 0)]
+    for generation, journaled, holed in ((2, 6, False), (3, 5, True), (4, 8, True)):
+        shell.gateway.clear()
+        attach = bus.Attach("s", generation, generation + 4, "gw-b", journaled=journaled)
+        shell.board.on_message(shell.gateway, attach, [])
+        [attached] = shell.gateway.of(bus.Attached)
+        assert (attached.seq, attached.through) == (6, through(1, 7))
+        [frames] = [frames for message, frames in shell.gateway.sent if message is attached]
+        assert bool(frames[1]) is holed
 
 
 async def test_an_attachment_waits_until_what_was_applied_is_covered(shell: Shell) -> None:
