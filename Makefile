@@ -4,6 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -q
 SECONDS ?= 20
+SEEDS   ?= 500
 
 .PHONY: up demo test check bench sim mutants conformance deploy-check clients clean
 
@@ -28,8 +29,8 @@ bench: $(VENV)/.runtime       ## latency and CPU against the floor, on a system 
 	$(BIN)/duologue bench --model loopback --sessions 32 --seconds $(SECONDS) --floor
 	$(BIN)/duologue bench --model loopback-1s --sessions 32 --seconds $(SECONDS) --floor
 
-sim: $(VENV)/.dev             ## the whole system in one thread, many seeds
-	$(BIN)/python -m pytest -q tests/simulation
+sim: $(VENV)/.dev             ## the whole system in one thread, SEEDS worlds of it
+	WORLDS=$(SEEDS) $(BIN)/python -m pytest -q tests/simulation
 
 mutants: $(VENV)/.dev         ## broken products that the simulation must catch
 	$(BIN)/python tests/mutants/run.py
@@ -44,7 +45,7 @@ deploy-check: $(VENV)/.ci     ## the compose file by the real parser, the Docker
 	$(BIN)/python -m pytest -q tests/deploy
 
 clean:
-	rm -rf $(VENV) .duologue .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .clients .duologue .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Duologue needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 2; }

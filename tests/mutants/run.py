@@ -1,15 +1,17 @@
 """Broken products that the tests must catch: `python tests/mutants/run.py [NAME ...]`.
 
-Each patch beside this file plants one bug in a copy of the product; then the simulation runs on it, seed after
-seed, until a world fails. A mutant that survives its seeds is a hole in the checks: exit code 1. So is a patch
-that does not apply any more, and a seed that fails without the bug too. Where the simulation is not the test
-that guards a rule, the mutant names its own (`SUITES`).
+Each patch beside this file plants one bug in a copy of the product and says which invariant of
+`docs/architecture.md` that breaks. Then the simulation runs on it, seed after seed, until a world fails. A mutant
+that survives its seeds is a hole in the checks: exit code 1. So is a patch that does not apply any more, a seed
+that fails without the bug too, and an invariant without a mutant. Where the simulation is not the test that guards
+a rule, the patch names its own (`Suite:`).
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -22,21 +24,37 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 ROOTS = ("shared", "models", "services/gateway", "services/session", "services/stages")
-SEEDS = 500
-"""Within so many worlds each mutant is caught."""
-SUITES = {"no-credit": ["tests/contract/bus/test_link_contract.py", "-k", "memory and many_windows"]}
-"""Mutants that a contract suite catches, and the arguments of pytest."""
+INVARIANTS = 12
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One patch, and the lines before it."""
+
+    patch: Path
+    invariant: int
+    breaks: str
+    seeds: int
+    """Within so many worlds it is caught; 0: by `suite`."""
+    suite: str
+    """Arguments of pytest."""
 
 
 @dataclass
 class Verdict:
     """What became of one mutant. `how` is empty if nobody noticed it."""
 
-    name: str
+    mutant: Mutant
     how: str = ""
     fault: str = ""
     """Why it could not be tried, or proves nothing."""
     took_s: float = 0.0
+
+
+def read(patch: Path) -> Mutant:
+    """The lines `Name: value` before the patch itself."""
+    said = dict(line.split(": ", 1) for line in patch.read_text().partition("---")[0].splitlines() if line)
+    return Mutant(patch, int(said["Invariant"]), said["Breaks"], int(said.get("Seeds", 0)), said.get("Suite", ""))
 
 
 def copy_product(to: Path) -> None:
@@ -51,26 +69,26 @@ def environment(product: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def try_mutant(patch: Path, seeds: int) -> Verdict:
-    verdict = Verdict(patch.stem)
+def try_mutant(mutant: Mutant) -> Verdict:
+    verdict = Verdict(mutant)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="duologue-mutant-") as folder:
         product = Path(folder)
         copy_product(product)
-        applied = subprocess.run(["git", "apply", str(patch)], cwd=product, capture_output=True, text=True)
+        apply = ["git", "apply", "-C1", "--recount", str(mutant.patch)]
+        applied = subprocess.run(apply, cwd=product, capture_output=True, text=True)
         if applied.returncode:
             verdict.fault = f"the patch does not apply: {applied.stderr.strip()}"
-        elif patch.stem in SUITES:
+        elif mutant.suite:
             _by_suite(verdict, product)
         else:
-            _by_simulation(verdict, product, seeds)
+            _by_simulation(verdict, product)
     verdict.took_s = time.monotonic() - began
     return verdict
 
 
 def _by_suite(verdict: Verdict, product: Path) -> None:
-    arguments = SUITES[verdict.name]
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", *arguments]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", *shlex.split(verdict.mutant.suite)]
     ran = subprocess.run(command, cwd=ROOT, env=environment(product), capture_output=True, text=True)
     failed = [line for line in ran.stdout.splitlines() if line.startswith("FAILED")]
     if ran.returncode == 1 and failed:
@@ -79,8 +97,8 @@ def _by_suite(verdict: Verdict, product: Path) -> None:
         verdict.fault = f"the suite did not run: {(ran.stdout + ran.stderr)[-300:]}"
 
 
-def _by_simulation(verdict: Verdict, product: Path, seeds: int) -> None:
-    seed, what = hunt(product, 0, seeds)
+def _by_simulation(verdict: Verdict, product: Path) -> None:
+    seed, what = hunt(product, 0, verdict.mutant.seeds)
     if seed < 0:
         verdict.fault = what
         return
@@ -88,7 +106,7 @@ def _by_simulation(verdict: Verdict, product: Path, seeds: int) -> None:
     if clean >= 0:
         verdict.fault = f"seed {seed} fails without the bug too"
     else:
-        verdict.how = f"seed {seed}: {what}"
+        verdict.how = f"after {seed + 1} seeds of {verdict.mutant.seeds}: {what}"
 
 
 def hunt(product: Path, first: int, last: int) -> tuple[int, str]:
@@ -107,23 +125,30 @@ def hunt(product: Path, first: int, last: int) -> tuple[int, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="mutants to try (all)")
-    parser.add_argument("--seeds", type=int, default=SEEDS)
     options = parser.parse_args()
-    patches = [patch for patch in sorted(HERE.glob("*.patch")) if not options.names or patch.stem in options.names]
-    if not patches or len(patches) < len(options.names):
-        print(f"there is no such mutant among {', '.join(patch.stem for patch in sorted(HERE.glob('*.patch')))}")
+    every = [read(patch) for patch in sorted(HERE.glob("*.patch"))]
+    chosen = [mutant for mutant in every if not options.names or mutant.patch.stem in options.names]
+    if not chosen or len(chosen) < len(options.names):
+        print(f"there is no such mutant among {', '.join(mutant.patch.stem for mutant in every)}")
         return 2
-    survived = 0
+    caught = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for verdict in pool.map(lambda patch: try_mutant(patch, options.seeds), patches):
-            survived += not verdict.how
-            outcome = verdict.how or verdict.fault or f"SURVIVED {options.seeds} worlds"
-            print(
-                f"{'caught' if verdict.how else 'FAILED':7}{verdict.name:38}{verdict.took_s:5.0f} s  {outcome}",
-                flush=True,
-            )
-    print(f"{len(patches) - survived} of {len(patches)} mutants are caught")
-    return 1 if survived else 0
+        for verdict in pool.map(try_mutant, sorted(chosen, key=lambda mutant: mutant.invariant)):
+            caught += bool(verdict.how)
+            print(line(verdict), flush=True)
+    print(f"{caught} of {len(chosen)} mutants are caught")
+    unguarded = set(range(1, INVARIANTS + 1)) - {mutant.invariant for mutant in every}
+    if unguarded:
+        print(f"invariants without a mutant: {sorted(unguarded)}")
+    return 1 if unguarded or caught < len(chosen) else 0
+
+
+def line(verdict: Verdict) -> str:
+    """What is printed of one mutant."""
+    mutant = verdict.mutant
+    outcome = verdict.how or verdict.fault or f"SURVIVED {mutant.suite or f'{mutant.seeds} worlds'}"
+    name = f"invariant {mutant.invariant:2}  {mutant.patch.stem}: {mutant.breaks}"
+    return f"{'caught' if verdict.how else 'FAILED'}  {name} ({verdict.took_s:.0f} s)\n        {outcome}"
 
 
 if __name__ == "__main__":

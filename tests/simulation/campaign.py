@@ -19,6 +19,8 @@ HISTORY_LINES = 60
 HANGS_AFTER_S = 60.0
 """Real seconds that one world may take: one that takes longer hangs, and its process tells where."""
 COLLECT_EVERY = 10
+PORTION = 20
+"""Seeds that a process takes at a time."""
 HARD = (
     "resume",
     "takeover",
@@ -35,7 +37,7 @@ HARD = (
     "invalidate purged something",
     "credit exhausted",
 )
-"""What a run must have met, each at least once in five worlds."""
+"""What a run must have met, each at least once in ten worlds."""
 
 
 @dataclass
@@ -76,13 +78,21 @@ def run_seeds(seeds: Sequence[int], stop_at_first: bool = False) -> Found:
     return found
 
 
+def _begin() -> None:
+    """A worker process: what is imported stays for good, and the collector need not look at it."""
+    gc.set_threshold(50_000, 20, 100)
+    gc.collect()
+    gc.freeze()
+
+
 def run_parallel(seeds: Sequence[int], processes: int = 0) -> Found:
-    """The same in several processes (as many as there are CPUs), each with every n-th seed."""
+    """The same in several processes (as many as there are CPUs), which take a few seeds at a time."""
     processes = processes or min(len(seeds), os.cpu_count() or 1)
+    portions = [seeds[at : at + PORTION] for at in range(0, len(seeds), PORTION)]
     found = Found()
     # Spawned, not forked: each begins with nothing but its own imports.
-    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for part in pool.map(run_seeds, [list(seeds)[n::processes] for n in range(processes)]):
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin) as pool:
+        for part in pool.map(run_seeds, portions):
             found.add(part)
     return found
 

@@ -93,6 +93,8 @@ class Client:
     async def _finish(self) -> None:
         """Come to rest, hold every command against its answer, and close."""
         world, record = self.world, self.record
+        if record.gapped:
+            return await self._close()
         await self.settle()
         # The answer to a takeover states what is covered.
         await world.until(lambda: self._gone() or (self._store_is_whole() and self.takeover()))
@@ -101,16 +103,19 @@ class Client:
             return await self.leave()
         if self.over.is_set():
             return None
-        assert self.resumed is not None
-        self._commands.check(self.resumed["input_audio_end_ms"])
-        world.check_at_rest(self)
+        if not record.gapped:
+            assert self.resumed is not None
+            self._commands.check(self.resumed["input_audio_end_ms"])
+            world.check_at_rest(self)
+        return await self._close()
+
+    async def _close(self) -> None:
         self._closing = True
         self.send("session.close", reason="done")
         await self.over.wait()
-        return None
 
     def _gone(self) -> bool:
-        return self.over.is_set() or self.record.inherited
+        return self.over.is_set() or self.record.inherited or self.record.gapped
 
     def _store_is_whole(self) -> bool:
         """Nothing is wrong with the store, and it has everything that was sent."""
@@ -133,6 +138,8 @@ class Client:
         self.send("session.heartbeat")
         while not self.over.is_set() and not self.record.inherited:
             await asyncio.sleep(0.1)
+            if self.record.gapped and self.attached.is_set():
+                return
             if self.attached.is_set() and self.record.open is None and not self._commands.unanswered():
                 await asyncio.sleep(0.3)
                 if self.attached.is_set() and self.record.open is None:
@@ -273,10 +280,6 @@ class Client:
     def on_frame(self, socket: Socket, event: Event, size: int) -> None:
         if socket is not self.socket or self.over.is_set():
             return None
-        if self.world.witness.of(self.record.session_id).holed:
-            self.world.abandoned += 1
-            self.drop(0.0)
-            return self._end("lost in an outage")
         kind = event["type"]
         if "server_event_seq" in event:
             if not self.attached.is_set():
@@ -337,6 +340,8 @@ class Client:
 
     def _resumed(self, event: Event) -> None:
         self.world.count["resume"] += 1
+        if self.record.gapped and "items" not in event:
+            self.record.fail("a resume after a gap does not tell the conversation")
         self.resumed = event
         self.token = event["resume_token"]
         self._resuming = self._unsure = False
@@ -358,9 +363,6 @@ class Client:
             return
         if code in ("invalid_resume_token", "session_resume_conflict") and self._unsure:
             return
-        if code == "session_resume_conflict" and self.world.gap_allowed(self.record):
-            self.world.abandoned += 1  # it has what the journal has not: see `Faults`
-            return self._end("conflict")
         if code == "session_resume_expired" and (self._closing or self.record.may_end or self.world.was_slow(self)):
             return self._end(code)
         self.record.fail(f"refused: {code} {error['message']}")
@@ -369,8 +371,8 @@ class Client:
     def _resync(self, event: Event) -> None:
         if not self.world.gap_allowed(self.record):
             self.record.fail(f"a gap: {event['head_seq']} is the head, {self.record.seq} was received")
-        self.world.abandoned += 1
-        self._end("gap")
+        self.world.count["gap told"] += 1
+        self.record.gap(event["head_seq"])
 
     def __repr__(self) -> str:
         return f"client {self.number}"

@@ -4,12 +4,15 @@ but what was said on the wire."""
 from __future__ import annotations
 
 import base64
-import json
+import functools
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from simulation.record import Record
+
+_encode = msgspec.json.Encoder().encode
 
 INPUT_RATE_HZ = 16_000
 INLINE_MS = 200
@@ -57,7 +60,7 @@ class Commands:
         if audio_ms:
             frame["audio"] = _audio(audio_ms)
         item_id = fields["item"]["id"] if kind == "conversation.item.create" else ""
-        sent = Sent(event_id, kind, json.dumps(frame), audio_ms, item_id)
+        sent = Sent(event_id, kind, _encode(frame).decode(), audio_ms, item_id)
         self.sent.append(sent)
         return sent
 
@@ -112,6 +115,7 @@ class Commands:
         return list(dropped.values())
 
 
+@functools.cache
 def _audio(ms: int) -> str:
     """Base64 of so much of something loud: pcm16 at 16 kHz."""
     return base64.b64encode(bytes([0x00, 0x20, 0x00, 0xE0]) * (ms * INPUT_RATE_HZ // 2000)).decode()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 FIRST_S = 1.5
-EVERY_S = (0.4, 1.4)
+EVERY_S = (0.3, 1.0)
 FEWEST, MOST = 4, 7
 AGAIN_S = 0.3
 
@@ -73,7 +73,7 @@ class Faults:
         return world.depot.troubled or any(
             world.witness.unconfirmed(client.record.session_id)
             for client in world.clients
-            if client.lives and not client.over.is_set()
+            if client.lives and not client.over.is_set() and not client.record.gapped
         )
 
     def _client(self) -> Client | None:

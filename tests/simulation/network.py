@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, Protocol
+from zlib import crc32
 
 from duologue.gateway.wire import EXTENSION, LINGER_S, REST, ROOM_BYTES
 
@@ -158,6 +159,7 @@ class Socket:
             return
         for payload in payloads:
             event = self.world.witness.written(self, payload)
+            self.world.written = crc32(payload, self.world.written)
             self._to_client.put(("frame", (event, len(payload))), len(payload))
         if self._to_client.bytes > ROOM_BYTES:
             self._full = True

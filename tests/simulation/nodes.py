@@ -9,11 +9,10 @@ Rule 2. A killed process says nothing any more, to anybody: its links, its socke
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import AbstractAsyncContextManager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any
 
 from simulation.store_line import Stores
@@ -57,6 +56,22 @@ def make_task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], *
     return task
 
 
+class _Here:
+    """A `with` block: what happens in it, this process does."""
+
+    __slots__ = ("_node", "_token")
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._token: Token[Node | None]
+
+    def __enter__(self) -> None:
+        self._token = _at_work.set(self._node)
+
+    def __exit__(self, *_: object) -> None:
+        _at_work.reset(self._token)
+
+
 class Node:
     """One process."""
 
@@ -70,14 +85,9 @@ class Node:
         self.stores = Stores(world.depot, self)
         self.endpoint: MemoryEndpoint
 
-    @contextlib.contextmanager
-    def here(self) -> Iterator[None]:
+    def here(self) -> _Here:
         """This process is at work."""
-        token = _at_work.set(self)
-        try:
-            yield
-        finally:
-            _at_work.reset(token)
+        return _Here(self)
 
     def ended(self, task: asyncio.Task[Any]) -> None:
         self.tasks.pop(task, None)
@@ -125,8 +135,11 @@ class _Watched(LinkHandler):
             return
         if type(message) is Invalidate:
             node.world.witness.invalidated(node, message)
-        with node.here():
+        token = _at_work.set(node)
+        try:
             self._handler.on_message(link, message, frames)
+        finally:
+            _at_work.reset(token)
 
     def on_credit(self, link: Link) -> None:
         if self._node.alive:

@@ -7,6 +7,7 @@ unit of speech says its own name (client, life, step, unit), so text and sound c
 from __future__ import annotations
 
 import base64
+import functools
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -49,9 +50,15 @@ class Tone:
         angle = 2 * np.pi * self.hz / RATE_HZ * np.arange(SAMPLES)
         self._sine: npt.NDArray[np.float64] = np.sin(angle)
         self._cosine: npt.NDArray[np.float64] = np.cos(angle)
+        self._known: dict[str, int | None] = {}
 
-    def place(self, pcm: bytes) -> int | None:
-        """Which unit (modulo `CYCLE`) these samples are; None: they are not of this tone."""
+    def place(self, pcm: str) -> int | None:
+        """Which unit (modulo `CYCLE`) these samples (base64) are; None: they are not of this tone."""
+        if pcm not in self._known:
+            self._known[pcm] = self._place(base64.b64decode(pcm))
+        return self._known[pcm]
+
+    def _place(self, pcm: bytes) -> int | None:
         wave = np.frombuffer(pcm, "<i2").astype(np.float64)
         if wave.size != SAMPLES:
             return None
@@ -60,6 +67,12 @@ class Tone:
         turn = 2 * np.pi * place / CYCLE
         due = LEVEL * (np.cos(turn) * self._sine + np.sin(turn) * self._cosine)
         return place if float(np.abs(wave - due).max()) < 2.0 else None
+
+
+@functools.cache
+def tone(number: int) -> Tone:
+    """That of a client's life; worlds share them, for all that one knows follows from its pitch."""
+    return Tone(number)
 
 
 class Heard:
@@ -82,7 +95,7 @@ class Record:
     def __init__(self, world: World, number: int, life: int) -> None:
         self._world = world
         self.name = f"{number}.{life}"
-        self.tone = Tone(number + 8 * (life % 4))
+        self.tone = tone(number + 8 * (life % 4))
         self.session_id = ""
         self.seq = 0
         """The last number received."""
@@ -100,13 +113,21 @@ class Record:
         """When the client last asked for silence: what is finished and still under way may lose its sound."""
         self.inherited = False
         """Another owner has taken it over (see `Faults`)."""
+        self.gapped = False
+        """It was told of a gap: it goes on from the head, and knows no more what it has missed."""
         self.may_end: str = ""
         """Why this session may end without having been asked to."""
 
     def fail(self, what: str) -> None:
-        if self._world.witness.of(self.session_id).holed:
-            return  # the client is about to notice, and to leave
         self._world.fail(f"session {self.name} ({self.session_id}): {what}")
+
+    def gap(self, head_seq: int) -> None:
+        """Everything up to there is lost to this client."""
+        if head_seq <= self.seq:
+            self.fail(f"a gap up to {head_seq}, {self.seq} was received")
+        self.gapped = True
+        self.seq = head_seq
+        self.open = None
 
     # -- events ----------------------------------------------------------------------------------------
 
@@ -124,6 +145,14 @@ class Record:
         session_id = event.get("session_id")
         if session_id is not None and session_id != self.session_id:
             self.fail(f"{kind} of session {session_id}")
+        if self.gapped:
+            if kind in ("session.closed", "session.expired"):
+                self.terminal = event["reason"]
+            return
+        self._content(kind, event)
+
+    def _content(self, kind: str, event: Event) -> None:
+        """What the event says of responses, commands and the session."""
         response_id = event.get("response_id")
         if response_id is not None and response_id.startswith("resp-"):
             self._of_response(kind, response_id, event)
@@ -196,7 +225,7 @@ class Record:
         return None
 
     def _audio(self, heard: Heard, event: Event) -> None:
-        place = self.tone.place(base64.b64decode(event["delta"]))
+        place = self.tone.place(event["delta"])
         if place is None:
             return self.fail("audio that is not of this session's tone")
         if heard.audios:

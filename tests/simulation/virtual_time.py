@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
-import itertools
 import os
 import random
-import selectors
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextvars import Context
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextvars import Context, copy_context
+from heapq import heappop, heappush
 from typing import Any, TypeVarTuple, Unpack
 
 _Ts = TypeVarTuple("_Ts")
@@ -34,62 +33,89 @@ class Stuck(Exception):
     """Nothing will ever happen again and somebody still waits, or time does not pass any more."""
 
 
-class _Jump(selectors.BaseSelector):
-    """Never waits: lets the time that it would have waited pass at once."""
+class _Soon(asyncio.Handle):
+    """A handle without what debugging needs: half of a world's time would go there."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._turns = 0
+    __slots__ = ()
 
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        raise NotImplementedError("there are no files in virtual time")
+    def __init__(
+        self, callback: Callable[..., object], args: Any, loop: asyncio.AbstractEventLoop, context: Context | None
+    ) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
 
-    unregister = register  # type: ignore[assignment]
-
-    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        return {}
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
-            raise Stuck("nothing will ever happen again")
-        self._turns += 1
-        if timeout > 0:
-            self.now += timeout
-            self._turns = 0
-        elif self._turns > MAX_TURNS:
-            raise Stuck("time does not pass any more")
-        return []
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = self._args = None  # type: ignore[assignment]
 
 
 class _Timer(asyncio.TimerHandle):
-    """First in, first out among equals."""
+    """The same for later."""
 
-    __slots__ = ("order",)
-    order: int
+    __slots__ = ()
 
-    def __lt__(self, other: object) -> bool:
-        assert isinstance(other, _Timer)
-        return (self._when, self.order) < (other._when, other.order)  # type: ignore[attr-defined]
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: Any,
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+        self._when = when
+        self._scheduled = True
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = self._args = None  # type: ignore[assignment]
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
     """See the module. `time()` starts at 0."""
 
+    _ready: deque[asyncio.Handle]
+
     def __init__(self) -> None:
         super().__init__()
-        self._selector = _Jump()
-        self._order = itertools.count()
+        self._now = 0.0
+        self._turns = 0
+        self._orders = 0
+        self._timers: list[tuple[float, int, _Timer]] = []
+        """A heap: first in, first out among equals."""
 
     def time(self) -> float:
-        return self._selector.now
+        return self._now
+
+    def call_soon(
+        self, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = _Soon(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         timer = _Timer(when, callback, args, self, context)
-        timer.order = next(self._order)
-        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
-        timer._scheduled = True  # type: ignore[attr-defined]
+        self._orders += 1
+        heappush(self._timers, (when, self._orders, timer))
         return timer
 
     def call_later(
@@ -99,12 +125,35 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: *_Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self.call_at(self._selector.now + delay, callback, *args, context=context)
+        return self.call_at(self._now + delay, callback, *args, context=context)
 
-    def call_soon_threadsafe(
-        self, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts, context: Context | None = None
-    ) -> asyncio.Handle:
-        return self.call_soon(callback, *args, context=context)
+    def _run_once(self) -> None:
+        """Let time pass if nobody has anything to do; then do what is due, but nothing that this brings up."""
+        ready, timers = self._ready, self._timers
+        while timers and timers[0][2]._cancelled:
+            heappop(timers)
+        if ready or self._stopping:  # type: ignore[attr-defined]
+            self._turns += 1
+            if self._turns > MAX_TURNS:
+                raise Stuck("time does not pass any more")
+        elif not timers:
+            raise Stuck("nothing will ever happen again")
+        elif timers[0][0] > self._now:
+            self._now = timers[0][0]
+            self._turns = 0
+        now = self._now
+        while timers and timers[0][0] <= now:
+            ready.append(heappop(timers)[2])
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            try:
+                handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self.call_exception_handler({"message": f"a callback failed: {handle}", "exception": error})
 
     def _process_events(self, event_list: list[Any]) -> None:
         """Nothing is ever ready but timers."""

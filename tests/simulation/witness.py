@@ -64,8 +64,6 @@ class Seen:
         """When the checkpoint that the store has not answered was asked for first."""
         self.tripped_until = -1.0
         """Structural events that did not wait may still be under way until then."""
-        self.holed = False
-        """What was sent while the store was away is lost: its egress ended before the store was back."""
         self.released = False
         """Its journal is gone, and with it what could wait for it."""
         self.owner_over = False
@@ -170,10 +168,7 @@ class Witness:
             return event
         seen = self.of(session_id)
         told = seen.told.setdefault(seq, event["event_id"])
-        if told != event["event_id"] and seq in seen.live and self._world.outage_may_cost(session_id):
-            seen.holed = True
-            self._world.count["lost in an outage"] += 1
-        elif told != event["event_id"]:
+        if told != event["event_id"]:
             self._world.fail(f"{session_id}: seq {seq} is {told} and {event['event_id']}")
         if seq not in seen.journaled:
             if not socket.gateway.service.gateway.breaker.open and not seen.released:

@@ -38,8 +38,9 @@ from duologue.store.sessions import ScriptedSessions
 if TYPE_CHECKING:
     from simulation.record import Record
 
-CLIENTS = 3
-COMMANDS = 240
+CLIENTS = (2, 2, 2, 3)
+"""How many a world has: one of these."""
+COMMANDS = 200
 """Client commands of a world, at least."""
 END_S = 240.0
 """A world that is not over by then hangs."""
@@ -49,6 +50,7 @@ FAULT_ECHO_S = 6.0
 """So long after a fault a session's events may still wait for something."""
 SETTLE_S = 8.0
 """Longer than a session's last acknowledgement may take."""
+LOOK_EVERY_S = 0.5
 
 
 class Bad(Exception):
@@ -73,9 +75,12 @@ class World:
         self.machine = Machine(seed, self.loop)
         self.count: Counter[str] = Counter()
         self.history: deque[str] = deque(maxlen=5000)
+        self.written = 0
+        """A checksum of everything that gateways wrote."""
         self.window_bytes = self.random.choice((24_000, 60_000, 1_000_000))
         self.uncovered_bytes = self.random.choice((6_000, 4 << 20))
-        self.commands_each = -(-COMMANDS // CLIENTS)
+        self.clients_due = self.random.choice(CLIENTS)
+        self.commands_each = -(-COMMANDS // self.clients_due)
         self.witness = Witness(self)
         self.depot = Depot(self)
         self.weather = BusWeather(self)
@@ -88,8 +93,6 @@ class World:
         """Clients that stopped reading at some time."""
         self.faults_struck = 0
         self.last_fault = -FAULT_ECHO_S
-        self.abandoned = 0
-        """Sessions that their clients could not come back to: they end by their grace."""
         self.purged = 0
         """Events that gateways which are gone have purged."""
         self._lives: Counter[str] = Counter()
@@ -147,7 +150,7 @@ class World:
                     if self._failure is None:
                         self.fail("the world was cancelled")
                 except Stuck as stuck:
-                    self.fail(f"{stuck}; next: {[str(handle)[:120] for handle in self.loop._ready][:5]}")  # type: ignore[attr-defined]
+                    self.fail(f"{stuck}; next: {[str(handle)[:120] for handle in self.loop._ready][:5]}")
                 self._clear_away()
         finally:
             log.removeHandler(handler)
@@ -182,7 +185,7 @@ class World:
         try:
             async with asyncio.timeout(END_S):
                 await self._start()
-                self.clients = [Client(self, number) for number in range(CLIENTS)]
+                self.clients = [Client(self, number) for number in range(self.clients_due)]
                 self.faults = Faults(self)
                 self.faults.begin()
                 async with asyncio.TaskGroup() as group:
@@ -237,11 +240,8 @@ class World:
         """This client did not read for a while, or its events waited for something else."""
         return client.number in self.slow or self.now < self.last_fault + FAULT_ECHO_S
 
-    def outage_may_cost(self, session_id: str) -> bool:
-        """An egress that ends while the store is away takes along what it sent without it."""
-        return self.witness.unconfirmed(session_id)
-
     def gap_allowed(self, record: Record) -> bool:
+        """An egress that ends while the store is away takes along what it sent without it."""
         return self.witness.unconfirmed(record.session_id)
 
     def inherit(self, client: Client) -> None:
@@ -295,24 +295,36 @@ class World:
                 record.check_history(item.id.removeprefix("item_"), item.text)
         return None
 
-    async def _end(self) -> None:
-        """Every session is closed: nothing of them may be left anywhere."""
-        await asyncio.sleep(LIMITS.disconnect_grace_s + SETTLE_S if self.abandoned else SETTLE_S)
-        if self.faults_struck < 3:
-            self.fail(f"only {self.faults_struck} faults struck")
-        self.count["commands"] += sum(client.commands for client in self.clients)
+    def _left(self) -> list[str]:
+        """What the processes still hold of any session."""
+        found: list[str] = []
         for gateway in self.gateways:
             held = (len(gateway.service.attachments), len(gateway.sockets))
             if any(held):
-                self.fail(f"{gateway.name}: attachments, sockets left: {held}")
+                found.append(f"{gateway.name}: attachments, sockets left: {held}")
         for shard in self.shards:
             left = (len(shard.shard.manager), len(shard.shard.admission), len(shard.shard.hub))
             if any(left):
-                self.fail(f"{shard.name}: sessions, places, bindings left: {left}")
+                found.append(f"{shard.name}: sessions, places, bindings left: {left}")
         for worker in self.workers:
             for stage in worker.worker.stages.values():
                 if stage.slots.used:
-                    self.fail(f"{worker.name}: {stage.slots.used} slots of {stage.spec.name} are taken")
+                    found.append(f"{worker.name}: {stage.slots.used} slots of {stage.spec.name} are taken")
+        return found
+
+    async def _end(self) -> None:
+        """Every session is closed: nothing of them may be left anywhere."""
+        deadline = self.now + SETTLE_S
+        await self.until(lambda: self.now >= deadline or not self._left())
+        await asyncio.sleep(LOOK_EVERY_S)  # what comes late may take something again
+        if self.faults_struck < 3:
+            self.fail(f"only {self.faults_struck} faults struck")
+        commands = sum(client.commands for client in self.clients)
+        self.count["commands"] += commands
+        if commands < COMMANDS:
+            self.fail(f"only {commands} commands were sent")
+        for left in self._left():
+            self.fail(left)
         for node in (*self.gateways, *self.shards, *self.workers):
             self.count["credit exhausted"] += node.credit_exhausted
         self.count["invalidate purged something"] += self.purged + sum(gateway.purged for gateway in self.gateways)
