@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
+import pages
 
 from duologue.protocol.duplex import ERROR_CODES, Dialect, DuplexEvent
 from duologue.protocol.duplex.decode import ALIASES, WIRE_TYPES
@@ -67,22 +67,8 @@ TABLES = {"commands": commands, "events": events, "errors": errors}
 
 
 def page(text: str) -> str:
-    """The page with each table in its place."""
-    for name, table in TABLES.items():
-        pattern = re.compile(rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        text, found = pattern.subn(lambda m, t=table: f"{m[1]}\n{t()}\n\n{m[2]}", text)  # type: ignore[misc]
-        assert found == 1, f"the page has no place for {name}"
-    return text
-
-
-def main() -> int:
-    written = PAGE.read_text()
-    due = page(written)
-    if "--check" in sys.argv[1:]:
-        return 0 if written == due else 1
-    PAGE.write_text(due)
-    return 0
+    return pages.filled(text, TABLES)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(pages.main(PAGE, TABLES))

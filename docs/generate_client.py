@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pages
 
 from duologue import client
 from duologue.client import errors
@@ -95,22 +96,8 @@ TABLES = {"errors": error_table, "timing": timing, "reference": reference}
 
 
 def page(text: str) -> str:
-    """The page with each table in its place."""
-    for name, table in TABLES.items():
-        pattern = re.compile(rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        text, found = pattern.subn(lambda m, t=table: f"{m[1]}\n{t()}\n\n{m[2]}", text)  # type: ignore[misc]
-        assert found == 1, f"the page has no place for {name}"
-    return text
-
-
-def main() -> int:
-    written = PAGE.read_text()
-    due = page(written)
-    if "--check" in sys.argv[1:]:
-        return int(due != written)
-    PAGE.write_text(due)
-    return 0
+    return pages.filled(text, TABLES)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(pages.main(PAGE, TABLES))

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pages
+from bounds import bus, gateway, others, shard, store, worker
 from prometheus_client.core import Metric
-
-sys.path.insert(0, str(Path(__file__).parent))
-from bounds import BOUNDS
 
 from duologue.bus.stats import BusStats
 from duologue.delivery.breaker import StoreBreaker
@@ -31,6 +29,14 @@ from duologue.runtime.store_metrics import StoreCollector
 from duologue.store.stats import StoreStats
 
 PAGE = Path(__file__).with_name("operations.md")
+BOUNDS = {
+    "Gateway": gateway.BOUNDS,
+    "Session shard": shard.BOUNDS,
+    "Stage worker": worker.BOUNDS,
+    "Bus": bus.BOUNDS,
+    "Store": store.BOUNDS,
+    "Others": others.BOUNDS,
+}
 
 assert declared.__doc__  # importing it is what declares the metrics
 
@@ -126,22 +132,8 @@ TABLES = {"settings": settings, "metrics": metrics, "bounds": bounds}
 
 
 def page(text: str) -> str:
-    """The page with each table in its place."""
-    for name, table in TABLES.items():
-        pattern = re.compile(rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        text, found = pattern.subn(lambda m, t=table: f"{m[1]}\n{t()}\n\n{m[2]}", text)  # type: ignore[misc]
-        assert found == 1, f"the page has no place for {name}"
-    return text
-
-
-def main() -> int:
-    written = PAGE.read_text()
-    due = page(written)
-    if "--check" in sys.argv[1:]:
-        return 0 if written == due else 1
-    PAGE.write_text(due)
-    return 0
+    return pages.filled(text, TABLES)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(pages.main(PAGE, TABLES))

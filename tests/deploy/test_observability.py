@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import re
 import shutil
@@ -10,9 +10,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import generate_operations
 import pytest
 from prometheus_client.core import Metric
 
@@ -34,19 +34,10 @@ KEYWORDS = {"or", "unless", "by", "without", "offset"}
 OF_THE_TARGET = {"instance", "job", "le"}
 
 
-def generator() -> ModuleType:
-    path = ROOT / "docs" / "generate_operations.py"
-    spec = importlib.util.spec_from_file_location("docs_generate_operations", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def shown() -> dict[str, Metric]:
     """Series name -> its family."""
     found: dict[str, Metric] = {}
-    for family in generator().families():
+    for family in generate_operations.families():
         if family.type == "counter":
             found[f"{family.name}_total"] = family
         elif family.type == "histogram":

@@ -8,13 +8,12 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
-import importlib.util
 import inspect
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import ModuleType
 
+import generate_client
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
@@ -29,14 +28,6 @@ DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "client.md").read_text()
 ADDRESS = "ws://127.0.0.1:8080"
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-
-
-def _generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_generate_client", DOCS / "generate_client.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 async def _pass_on(omni: DuplexOmni, outside: ServerConnection) -> None:
@@ -73,7 +64,7 @@ async def address() -> AsyncIterator[str]:
 
 
 def test_the_tables_are_up_to_date() -> None:
-    assert _generator().page(PAGE) == PAGE, "run: python docs/generate_client.py"
+    assert generate_client.page(PAGE) == PAGE, "run: python docs/generate_client.py"
 
 
 def test_the_bounds_are_those_of_the_code() -> None:

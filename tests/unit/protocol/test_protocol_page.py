@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
+import generate
 import pytest
 from unit.protocol.event_samples import SAMPLES
 
@@ -17,18 +16,9 @@ pytestmark = pytest.mark.unit
 DOCS = Path(__file__).parents[3] / "docs"
 
 
-def _generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_tables_are_up_to_date() -> None:
     written = (DOCS / "protocol.md").read_text()
-    assert _generator().page(written) == written, "run: python docs/generate.py"
+    assert generate.page(written) == written, "run: python docs/generate.py"
 
 
 @pytest.mark.parametrize("dialect", Dialect)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import generate_operations
 import msgspec
 import pytest
 
@@ -19,22 +18,12 @@ ROOT = Path(__file__).parents[3]
 PRODUCT = ("shared", "services/gateway", "services/session", "services/stages", "client", "inline", "cli")
 
 
-def _generator() -> ModuleType:
-    path = ROOT / "docs" / "generate_operations.py"
-    spec = importlib.util.spec_from_file_location("docs_generate_operations", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-GENERATOR = _generator()
-ROWS: list[Any] = [row for rows in GENERATOR.BOUNDS.values() for row in rows]
+ROWS: list[Any] = [row for rows in generate_operations.BOUNDS.values() for row in rows]
 
 
 def test_the_tables_are_up_to_date() -> None:
     written = (ROOT / "docs" / "operations.md").read_text()
-    assert GENERATOR.page(written) == written, "run: python docs/generate_operations.py"
+    assert generate_operations.page(written) == written, "run: python docs/generate_operations.py"
 
 
 def test_every_setting_is_in_the_page() -> None:
@@ -56,7 +45,7 @@ def test_a_bound_has_a_test_that_reaches_it(row: Any) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row.what))
 def test_a_bound_is_counted(row: Any) -> None:
-    names = {f"{f.name}_total" if f.type == "counter" else f.name for f in GENERATOR.families()}
+    names = {f"{f.name}_total" if f.type == "counter" else f.name for f in generate_operations.families()}
     for metric in row.metrics:
         if "." in metric:  # an attribute of the client's side
             owner, _, attribute = metric.partition(".")

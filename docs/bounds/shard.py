@@ -1,0 +1,221 @@
+"""The bounds of a session shard. See `row`."""
+
+from __future__ import annotations
+
+from bounds.row import Bound, size
+
+from duologue.runtime.settings import SystemSettings
+from duologue.session import binding, chat_turn, cleanup, detector, mailbox, offload, opening
+from duologue.session.core import pictures
+from duologue.session.core.limits import SessionLimits
+
+_SET = SystemSettings()
+_SESSION = SessionLimits()
+_SHELL = "unit/session/shell/"
+_CORE = "unit/session/core/"
+
+BOUNDS = (
+    Bound(
+        "chat turns of one pipeline in a shard",
+        f"`max_chat_turns` of the pipeline's file; each for {chat_turn.TURN_S:g} s",
+        "`session/chat_turns.py`, `session/chat_turn.py`",
+        "the turn is refused `resource_exhausted`, or ended by `timeout`",
+        ("duologue_session_chat_turns_total", "duologue_session_chat_used_slots"),
+        (
+            _SHELL + "test_chat_turns.py::"
+            "test_beyond_the_bound_a_turn_is_refused_and_counted_and_a_cancelled_one_makes_room",
+            _SHELL + "test_chat_turns.py::test_a_turn_that_takes_too_long_is_ended",
+        ),
+    ),
+    Bound(
+        "what a chat turn has said and its gateway has no credit for",
+        size(chat_turn.MAX_WAITING_BYTES),
+        "`session/chat_turn.py`",
+        "the turn ends with `output_backpressure`",
+        ("duologue_session_chat_turns_total",),
+        (_SHELL + "test_chat_turns.py::test_more_than_may_wait_for_credit_ends_the_turn",),
+    ),
+    Bound(
+        "opens that the store may have carried out for nobody",
+        str(opening.MAX_UNDONE),
+        "`session/opening.py`",
+        "their keys are left to expire",
+        ("duologue_session_admissions_refused_total",),
+        (_SHELL + "test_open_without_store.py::test_more_than_may_be_taken_back_are_left_to_expire",),
+    ),
+    Bound(
+        "sessions of a shard, and of one pipeline",
+        f"{_SET.session.max_sessions}; the pipeline's `max_sessions`",
+        "`[session] max_sessions`",
+        "`resource_exhausted` with `retry_after_ms`",
+        ("duologue_session_admissions_refused_total", "duologue_session_headroom_sessions"),
+        (
+            _SHELL + "test_sessions.py::test_a_full_shard_says_when_to_come_back",
+            _SHELL + "test_meters.py::test_sessions_headroom_and_refusals",
+        ),
+    ),
+    Bound(
+        "commands that come while a session is being opened",
+        str(opening.MAX_EARLY),
+        "`session/opening.py`",
+        "the gateway is told that the session is not here, and closes with `shard_lost`",
+        ("duologue_session_stale_drops_total",),
+        (_SHELL + "test_sessions.py::test_commands_that_come_too_early_are_bounded",),
+    ),
+    Bound(
+        "the mailbox of a session",
+        f"{_SET.session.mailbox} facts, half of them media",
+        "`[session] mailbox`",
+        "media is refused with `input_backpressure`, in its place; without room for control the session ends with "
+        "`internal_error`",
+        ("duologue_session_mailbox_full_total", "duologue_session_core_faults_total"),
+        (
+            _SHELL + "test_mailbox_output.py::test_media_is_shed_while_control_still_fits",
+            _SHELL + "test_sessions.py::test_audio_that_comes_faster_than_it_is_handled_is_refused_and_control_is_not",
+            _SHELL + "test_sessions.py::test_a_mailbox_without_room_for_control_ends_the_session",
+        ),
+    ),
+    Bound(
+        "input that no stage has used",
+        size(_SET.session.max_pending_input_bytes),
+        "`[session] max_pending_input_bytes`",
+        "`input_backpressure` with `retry_after_ms`",
+        ("duologue_session_input_rejected_total", "duologue_session_pending_input_bytes"),
+        (
+            _SHELL + "test_sessions.py::test_too_many_bytes_are_refused_in_their_place",
+            _CORE + "test_append_commit.py::test_pending_input_is_bounded_and_the_refusal_is_retryable",
+        ),
+    ),
+    Bound(
+        "images in a conversation",
+        f"{pictures.MAX_PICTURES}, {size(pictures.MAX_PICTURE_CHARS)} as data URLs",
+        "`session/core/pictures.py`",
+        "`input_backpressure`, param the part; deleting an item makes room",
+        ("duologue_session_input_rejected_total",),
+        (
+            _CORE + "test_pictures.py::test_too_many_are_refused_by_name_until_one_is_deleted",
+            _CORE + "test_pictures.py::test_too_large_ones_are_refused_by_name_and_leave_no_item",
+        ),
+    ),
+    Bound(
+        "commits that wait for their turn",
+        str(_SET.session.max_pending_turns),
+        "`[session] max_pending_turns`",
+        "`input_backpressure` with `retry_after_ms`",
+        ("duologue_session_input_rejected_total",),
+        (_SHELL + "test_sessions.py::test_a_fifth_waiting_commit_is_refused",),
+    ),
+    Bound(
+        "long payloads that are being converted",
+        str(offload.MAX_QUEUED),
+        "`session/offload.py`",
+        "`input_backpressure` with `retry_after_ms`",
+        ("duologue_session_offload_full_total",),
+        (
+            _SHELL + "test_sessions.py::test_offloaded_work_comes_back_as_a_fact",
+            _SHELL + "test_meters.py::test_full_queues_are_told",
+            _CORE + "test_life.py::test_a_failed_conversion_is_one_refusal",
+        ),
+    ),
+    Bound(
+        "sound that waits for the speech detector",
+        f"{_SET.session.detector_frames} frames of 32 ms",
+        "`[session] detector_frames`",
+        "it is heard unjudged: it neither begins nor ends a turn",
+        ("duologue_session_detector_full_total", "duologue_session_detector_seconds"),
+        (
+            _SHELL + "test_detector.py::test_beyond_the_bound_a_question_is_answered_full",
+            _SHELL + "test_meters.py::test_the_detectors_work_is_told",
+            _CORE + "test_turn_detection.py::test_a_full_detector_leaves_sound_unjudged",
+        ),
+    ),
+    Bound(
+        "pauses that wait for the end-of-turn model",
+        str(detector.MAX_TURNS),
+        "`session/detector.py`",
+        "the pause lasts for the hard maximum of its `eagerness`",
+        ("duologue_session_turn_model_full_total",),
+        (
+            _SHELL + "test_detector.py::test_beyond_the_bound_a_pause_is_not_judged",
+            _CORE + "test_turn_detection.py::test_a_model_that_has_no_room_leaves_the_hard_maximum",
+        ),
+    ),
+    Bound(
+        "units of a session in its stages",
+        "the model's `max_in_flight`",
+        "the pipeline's plugin",
+        "the rest waits as input",
+        ("duologue_session_pending_input_bytes", "duologue_session_unit_lag_seconds"),
+        (_CORE + "test_append_commit.py::test_the_window_bounds_what_is_in_flight_and_the_rest_waits",),
+    ),
+    Bound(
+        "what waits for the credit of a worker, for each session",
+        f"{binding.MAX_WAITING} messages",
+        "`session/binding.py`",
+        "the unit fails with `stage_backpressure`; its response ends `failed`",
+        ("duologue_session_stage_queue_full_total",),
+        (
+            _SHELL + "test_stage_binding.py::test_units_wait_for_credit_in_order_and_a_bound_fails_the_rest",
+            _SHELL + "test_meters.py::test_full_queues_are_told",
+        ),
+    ),
+    Bound(
+        "output made before its time (paced pipelines)",
+        size(_SESSION.max_paced_bytes),
+        "`session/core/limits.py`",
+        "the oldest is told at once; from there the output buffer decides",
+        ("duologue_session_unpaced_outputs_total",),
+        (_CORE + "test_pacing.py::test_beyond_its_bound_the_oldest_goes_ahead_of_its_time",),
+    ),
+    Bound(
+        "the output buffer",
+        f"{size(_SET.session.max_output_bytes)}, {_SET.session.max_output_events} events",
+        "`[session] max_output_bytes`, `max_output_events`, `overflow_policy`",
+        "error `output_backpressure`, audio purged, `response.done` `failed`; then close 1013, or on without the "
+        "response",
+        (
+            "duologue_session_output_overflows_total",
+            "duologue_session_output_buffer_bytes",
+            "duologue_session_output_buffer_events",
+        ),
+        (
+            _CORE + "test_output_commit.py::test_a_slow_client_loses_its_session_by_default",
+            _CORE + "test_output_commit.py::test_or_only_its_response",
+            _CORE + "test_output_commit.py::test_the_count_limits_too",
+        ),
+    ),
+    Bound(
+        "its reserve for errors and `response.done`",
+        f"{size(_SESSION.reserve_output_bytes)}, {_SESSION.reserve_output_events} events",
+        "`session/core/limits.py`",
+        "the session closes under either policy",
+        ("duologue_session_output_overflows_total",),
+        (_CORE + "test_output_commit.py::test_where_even_the_reserve_is_full_the_session_ends_under_either_policy",),
+    ),
+    Bound(
+        "its slot for the terminal event",
+        size(_SESSION.close_slot_bytes),
+        "`session/core/limits.py`",
+        "the reason is replaced by `close_details_exceed_output_limit`",
+        ("duologue_session_ended_total",),
+        (_CORE + "test_life.py::test_a_terminal_event_that_is_too_large_loses_its_details",),
+    ),
+    Bound(
+        "checkpoints on their way",
+        "one; of those that wait the newest",
+        "`session/checkpoints.py`",
+        "an older one is never written",
+        ("duologue_session_checkpoint_seconds",),
+        (_SHELL + "test_checkpoints.py::test_of_those_that_wait_only_the_newest_is_written",),
+    ),
+    Bound(
+        "releases of ended sessions that the store has not confirmed",
+        str(cleanup.MAX_PENDING),
+        "`session/cleanup.py`",
+        "the oldest is given up; its keys expire",
+        ("duologue_session_releases_given_up_total",),
+        (_SHELL + "test_reaper.py::test_releases_that_pile_up_are_bounded",),
+    ),
+)
+
+assert mailbox.MAX_FACTS == _SET.session.mailbox

@@ -1,0 +1,45 @@
+"""The bounds of a stage worker. See `row`."""
+
+from __future__ import annotations
+
+from bounds.row import Bound, size
+
+from duologue.runtime.settings import SystemSettings
+from duologue.stages import cursor as stage_cursor
+from duologue.stages import outbox
+
+_SET = SystemSettings()
+
+BOUNDS = (
+    Bound(
+        "sessions in a stage",
+        "the stage's `slots`",
+        "the pipeline's file",
+        "the open is refused with `resource_exhausted`",
+        ("duologue_worker_opens_refused_total", "duologue_worker_used_slots"),
+        ("unit/stages/test_worker.py::test_slots_are_given_until_there_are_none",),
+    ),
+    Bound(
+        "units of a session that wait for a stage",
+        str(stage_cursor.MAX_WAITING),
+        "`stages/cursor.py`",
+        "the unit fails with `stage_backlog`",
+        ("duologue_worker_failed_units_total",),
+        (
+            "unit/stages/test_batching.py::test_what_waits_for_one_session_is_bounded",
+            "unit/stages/test_worker.py::test_too_many_waiting_units_fail_by_name",
+        ),
+    ),
+    Bound(
+        "output that waits for the credit of a shard",
+        f"{outbox.MAX_MESSAGES} messages of a session, {size(_SET.stages.pending_output_bytes)} of a shard",
+        "`[stages] pending_output_bytes`",
+        "the unit fails with `stage_output_overflow`",
+        ("duologue_worker_pending_output_full_total", "duologue_worker_pending_output_bytes"),
+        (
+            "unit/stages/test_outbox.py::test_the_messages_of_a_session_are_bounded",
+            "unit/stages/test_outbox.py::test_the_bytes_of_a_shard_are_bounded_and_come_back",
+            "unit/stages/test_worker.py::test_what_there_is_no_credit_for_waits_and_what_does_not_fit_fails_its_unit",
+        ),
+    ),
+)
