@@ -35,8 +35,8 @@ from duologue.session.core.ears import run_offload
 from duologue.session.core.machine import DuplexSessionMachine
 from duologue.session.detector import installed
 from duologue.session.pipelines import load_served
-from duologue.session.process import limits_of
-from duologue.session.shard import Shard, ShardOptions
+from duologue.session.process import options_of
+from duologue.session.shard import Shard
 from duologue.stages.process import WorkerOptions, WorkerProcess
 from duologue.store.journals import JournalLimits
 from duologue.store.memory import MemoryStore
@@ -119,17 +119,7 @@ class InlineSystem:
         settings = self.settings
         session = settings.session
         self.shard = shard = Shard(
-            ShardOptions(
-                id="shard",
-                max_sessions=session.max_sessions,
-                limits=limits_of(settings),
-                mailbox=session.mailbox,
-                offload_threads=session.offload_threads,
-                reaper_interval_s=session.reaper_interval_s,
-                beat_s=settings.bus.heartbeat_s,
-                expiry_s=settings.bus.expiry_s,
-                shutdown_s=session.drain_s,
-            ),
+            options_of(settings, "shard"),
             pipelines=load_served(self._specs),
             store=self.store,
             make_endpoint=self._endpoint,

@@ -28,19 +28,7 @@ def build_shard(settings: SystemSettings, *, id: str = "", record_to: Path | Non
     name = id or settings.session.id or f"shard-{process_incarnation()[:6]}"
     session = settings.session
     return Shard(
-        ShardOptions(
-            id=name,
-            max_sessions=session.max_sessions,
-            limits=limits_of(settings),
-            mailbox=session.mailbox,
-            offload_threads=session.offload_threads,
-            reaper_interval_s=session.reaper_interval_s,
-            beat_s=settings.bus.heartbeat_s,
-            expiry_s=settings.bus.expiry_s,
-            advertise=advertised(settings.bus),
-            record_to=record_to,
-            shutdown_s=session.drain_s,
-        ),
+        options_of(settings, name, advertise=advertised(settings.bus), record_to=record_to),
         pipelines=load_served([find_pipeline(pipeline) for pipeline in settings.pipelines]),
         store=_store(settings.store),
         make_endpoint=partial(listening_endpoint, settings.bus),
@@ -69,6 +57,25 @@ def _store(store: StoreSettings) -> RedisStore:
         )
     except ValueError as error:
         raise SettingsError(f"[store] url or journal_url: {error}") from None
+
+
+def options_of(
+    settings: SystemSettings, id: str, *, advertise: str = "", record_to: Path | None = None
+) -> ShardOptions:
+    session = settings.session
+    return ShardOptions(
+        id=id,
+        max_sessions=session.max_sessions,
+        limits=limits_of(settings),
+        mailbox=session.mailbox,
+        offload_threads=session.offload_threads,
+        reaper_interval_s=session.reaper_interval_s,
+        beat_s=settings.bus.heartbeat_s,
+        expiry_s=settings.bus.expiry_s,
+        advertise=advertise,
+        record_to=record_to,
+        shutdown_s=session.drain_s,
+    )
 
 
 def limits_of(settings: SystemSettings) -> SessionLimits:
