@@ -63,7 +63,7 @@ class Held:
         self.link: Link | None = link
         self.generation = 1
         self.n = 0
-        self.reported = (0, DeliveryId())
+        self.reported: tuple[int, DeliveryId] = (0, DeliveryId())
         self.unacked: deque[Event] = deque()
         self.commands: list[tuple[CommandNo, DuplexCommand]] = []
         self.detached: list[tuple[int, bool]] = []
