@@ -195,6 +195,8 @@ class ChatTurn:
                 self._binding.close(effect.fence)
             case orders.Offload():
                 self._offload_job(effect)
+            case orders.TellFault():
+                _log.error("chat turn %s met a fault: %s", self.turn_id, effect.where)
             case orders.Close():
                 if not self._result:
                     self.fail("engine_error", f"the turn was closed: {effect.reason}")

@@ -239,6 +239,8 @@ class DuplexSessionRunner:
                 self._detect(effect)
             case orders.JudgeTurn():
                 self._judge_turn(effect)
+            case orders.TellFault():
+                _log.error("session %s met a fault and was restored: %s", self.session_id, effect.where)
             case orders.Close():
                 self._close(effect.reason)
             case _:

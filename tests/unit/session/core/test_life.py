@@ -28,6 +28,7 @@ from duologue.session.core import (
     StageOutput,
     StagesLost,
     Submit,
+    TellFault,
 )
 
 pytestmark = pytest.mark.unit
@@ -293,6 +294,16 @@ def test_a_fault_costs_the_response_and_the_second_the_session() -> None:
     assert list(violations(world.events)) == []
     at, kind, effects = world.machine.story[-1]
     assert kind and isinstance(effects, list) and at >= 0
+
+
+def test_a_fault_is_told_by_its_place_and_without_words() -> None:
+    world = World(auto=True)
+    world.plugin.faults = 1
+    world.say()
+    [told] = [effect for effect in world.effects if isinstance(effect, TellFault)]
+    kind, *lines = told.where.splitlines()
+    assert kind.isidentifier() and any("plan_unit" in line for line in lines)
+    assert "RuntimeError: " not in told.where  # what follows it may quote the session
 
 
 def test_faults_far_apart_are_forgiven() -> None:

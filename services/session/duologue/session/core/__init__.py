@@ -33,5 +33,6 @@ from duologue.session.core.effects import Offload as Offload
 from duologue.session.core.effects import OpenStages as OpenStages
 from duologue.session.core.effects import SessionEffect as SessionEffect
 from duologue.session.core.effects import Submit as Submit
+from duologue.session.core.effects import TellFault as TellFault
 from duologue.session.core.limits import SessionLimits as SessionLimits
 from duologue.session.core.machine import DuplexSessionMachine as DuplexSessionMachine

@@ -100,6 +100,12 @@ class Invalidate(Order, frozen=True):
     through_epoch: int
 
 
+class TellFault(Order, frozen=True):
+    """Log a fault of our own that was recovered from: where it happened, without anything of the session's."""
+
+    where: str
+
+
 class Close(Order, frozen=True):
     """The session is over: free everything once its last event is acknowledged."""
 
@@ -118,5 +124,6 @@ SessionEffect = (
     | JudgeTurn
     | Checkpoint
     | Invalidate
+    | TellFault
     | Close
 )

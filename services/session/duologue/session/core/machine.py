@@ -64,10 +64,10 @@ from duologue.session.core.commands import (
     UnitsAborted,
 )
 from duologue.session.core.context import SessionContext
-from duologue.session.core.effects import Close, CloseStages, Deliver, SessionEffect
+from duologue.session.core.effects import Close, CloseStages, Deliver, SessionEffect, TellFault
 from duologue.session.core.limits import SessionLimits
 from duologue.session.core.observations import Observations
-from duologue.session.core.recovery import recover
+from duologue.session.core.recovery import place, recover
 
 STORY_LENGTH = 200
 
@@ -150,8 +150,8 @@ class DuplexSessionMachine:
         try:
             self._dispatch(ctx, command)
             self._settle()
-        except Exception:  # our bug, whatever it is: rule 3
-            effects = self._recover(mark)
+        except Exception as fault:  # our bug, whatever it is: rule 3
+            effects = [TellFault(place(fault)), *self._recover(mark)]
         self._story.append((ctx.now, type(command), tuple(map(type, effects))))
         return effects
 

@@ -6,6 +6,8 @@ and what was streamed of the open response since. What the failed step had emitt
 
 from __future__ import annotations
 
+import traceback
+
 import msgspec
 
 from duologue.protocol.duplex import RealtimeProtocolError
@@ -35,6 +37,11 @@ def recover(broken: SessionContext, checkpoints: Checkpoints, mark: int) -> Sess
     if len(state.life.faults) > 1:
         closing.close(ctx, "internal_error", close_code=1011)
     return ctx
+
+
+def place(fault: Exception) -> str:
+    """The kind of a fault and the lines that led to it. Its message is left out: it may quote the session."""
+    return f"{type(fault).__name__}\n{''.join(traceback.format_tb(fault.__traceback__))}"
 
 
 def _carry_over(old: DuplexEngineSession, new: DuplexEngineSession, mark: int) -> None:
