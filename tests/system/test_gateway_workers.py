@@ -127,12 +127,13 @@ async def test_a_session_of_one_resumes_at_any(workers: Workers) -> None:
 async def test_a_killed_one_comes_back_and_the_other_serves_meanwhile(workers: Workers) -> None:
     victim = workers.children()[0]
     victim.kill()
-    await eventually(lambda: alive([victim]) == [], "it is dead")
+    # Told once it is reaped: only then is its last thread gone, and its place at the port with it.
+    await eventually(lambda: "starting it again" in workers.log.read_text(), "its end is seen")
+    assert alive([victim]) == []
     async with sessions(workers.url, 4):
         pass
     await eventually(workers.ready, "both are ready again")
     assert victim.pid not in {child.pid for child in workers.children()}
-    assert "starting it again" in workers.log.read_text()
 
 
 async def test_one_that_drains_leaves_the_port_to_the_other(workers: Workers) -> None:

@@ -101,3 +101,12 @@ async def test_a_journal_that_does_not_answer_holds_an_open_no_longer_than_its_b
     error = (await client.next())["error"]
     assert error["code"] == "store_unavailable" and error["retry_after_ms"] > 0
     assert (await client.closing())[0] == 1013
+
+
+async def test_who_shares_a_port_is_not_ready_before_it_listens_there(system: System) -> None:
+    gateway = await system.gateway()
+    assert not gateway.unready()
+    gateway.awaits_port = True
+    assert gateway.unready() == ["this gateway does not listen yet"] and not gateway.cannot_open()
+    gateway.port_taken()
+    assert not gateway.unready()

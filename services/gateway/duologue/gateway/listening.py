@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any, Final
 
 import uvicorn
@@ -64,6 +64,10 @@ def address_of(listening: socket.socket) -> str:
 class QuietServer(uvicorn.Server):
     """uvicorn without its signal handlers: the process has its own. And with a bound on the TLS handshake."""
 
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None] = lambda: None) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         yield
@@ -90,6 +94,7 @@ class QuietServer(uvicorn.Server):
             for at in sockets or ()
         ]
         self.started = True
+        self._on_started()
 
     def leave_port(self) -> None:
         """Take no further connections; those that are here stay."""
@@ -126,7 +131,7 @@ def _clients_server(service: GatewayService, tls: ssl.SSLContext | None) -> Quie
     )
     config.load()
     config.ssl = tls
-    return QuietServer(config)
+    return QuietServer(config, service.port_taken)
 
 
 def _operators_server(service: GatewayService) -> QuietServer:
@@ -146,6 +151,7 @@ async def serving(
 ) -> AsyncGenerator[None, None]:
     """Connections are taken until the end, and closed then; on the operator's port last."""
     async with contextlib.AsyncExitStack() as stack:
+        service.awaits_port = reuse_port
         if operator is not None:
             await stack.enter_async_context(_running(_operators_server(service), operator))
         server = _clients_server(service, tls)
@@ -160,7 +166,7 @@ async def _ready_soon(service: GatewayService) -> None:
     """Until sessions can be opened here; or not, and then clients are told so."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(READY_S):
-            while service.unready():  # noqa: ASYNC110 - it is the sum of store, shards, links and drain: no one event
+            while service.cannot_open():  # noqa: ASYNC110 - it is the sum of store, shards, links and drain: no one event
                 await asyncio.sleep(READY_POLL_S)
 
 

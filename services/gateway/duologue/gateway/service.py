@@ -136,6 +136,8 @@ class GatewayService:
         self._drain_task: asyncio.Task[None] | None = None
         self.leave_port: Callable[[], None] | None = None
         """Set where other gateways share the port: takes this one out of it."""
+        self.awaits_port = False
+        """The port is shared, and this gateway does not listen there yet."""
         self.drained = asyncio.Event()
         """No socket is left, or the deadline of the drain has come."""
         self.failed = asyncio.Event()
@@ -160,6 +162,13 @@ class GatewayService:
     # -- operations -------------------------------------------------------------------------------------
 
     def unready(self) -> Sequence[str]:
+        """What keeps clients from being served here now."""
+        return self.cannot_open() or (["this gateway does not listen yet"] if self.awaits_port else [])
+
+    def port_taken(self) -> None:
+        self.awaits_port = False
+
+    def cannot_open(self) -> Sequence[str]:
         """What keeps a session from being opened here now."""
         if self.gateway.draining:
             return ["this gateway is draining"]
