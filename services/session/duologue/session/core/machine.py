@@ -3,7 +3,7 @@
 Rule 1. `handle` is the only door: synchronous, total, deterministic. It never raises for anything that a client,
         a worker or the store can do; time is an argument and recorded.
 Rule 2. Whatever finishes later comes back as a command with the fence that it started under. Staleness is
-        decided here, once: by equality for stage outputs, never for acknowledgements and durability.
+        decided once, in `facts`: by equality for stage outputs, never for acknowledgements and durability.
 Rule 3. An exception inside is our bug: the last good state is restored, the open response ends as failed, the
         client is told `internal_error`; the second one in a minute closes the session with its story.
 """
@@ -11,58 +11,26 @@ Rule 3. An exception inside is our bug: the last good state is restored, the ope
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Self, assert_never
+from typing import Any, Self
 
 import msgspec
 
 from duologue.fence import CommandNo, StageFence
 from duologue.model.plugin import DuplexModelPlugin
-from duologue.protocol.duplex import (
-    AppendAudio,
-    Commit,
-    CreateItem,
-    Dialect,
-    DuplexCommand,
-    RealtimeProtocolError,
-)
+from duologue.protocol.duplex import Commit, Dialect, DuplexCommand, RealtimeProtocolError
 from duologue.session.core import (
     closing,
     config,
     deadlines,
-    failures,
+    facts,
     history,
+    input_cost,
     input_state,
-    intake,
-    listening,
     opening,
-    outputs,
     overflow,
-    pictures,
-    silence,
-    stages,
 )
 from duologue.session.core.checkpoints import Checkpoints
-from duologue.session.core.commands import (
-    Adopted,
-    Attached,
-    CheckpointWanted,
-    CloseRequested,
-    Covered,
-    Delivered,
-    Detached,
-    Detected,
-    FromClient,
-    InputRefused,
-    Offloaded,
-    SessionCommand,
-    StageFailed,
-    StageOutput,
-    StagesLost,
-    StagesReady,
-    Tick,
-    TurnJudged,
-    UnitsAborted,
-)
+from duologue.session.core.commands import SessionCommand
 from duologue.session.core.context import SessionContext
 from duologue.session.core.effects import Close, CloseStages, Deliver, SessionEffect, TellFault
 from duologue.session.core.limits import SessionLimits
@@ -70,9 +38,6 @@ from duologue.session.core.observations import Observations
 from duologue.session.core.recovery import place, recover
 
 STORY_LENGTH = 200
-
-_SAMPLE_COST = 4  # the input limit counts float32 at 16 kHz
-_COST_PER_BYTE = {"pcm16": 2.0, "pcm_f32le": 1.0, "g711_ulaw": 4.0, "g711_alaw": 4.0}
 
 
 class DuplexSessionMachine:
@@ -148,145 +113,12 @@ class DuplexSessionMachine:
         ctx.effects = effects = []
         mark = ctx.state.outbox.n
         try:
-            self._dispatch(ctx, command)
+            facts.take(ctx, command, self._checkpoints)
             self._settle()
         except Exception as fault:  # our bug, whatever it is: rule 3
             effects = [TellFault(place(fault)), *self._recover(mark)]
         self._story.append((ctx.now, type(command), tuple(map(type, effects))))
         return effects
-
-    def _dispatch(self, ctx: SessionContext, command: SessionCommand) -> None:
-        state = ctx.state
-        match command:
-            case FromClient():
-                if state.life.closing:
-                    ctx.stale("command")
-                else:
-                    intake.from_client(ctx, command)
-            case StageOutput():
-                if self._current(command.fence, "output"):
-                    state.life.active_at = ctx.now if state.life.detached_at < 0 else state.life.active_at
-                    outputs.stage_output(ctx, command)
-                elif state.aborting.units and self._bound(command.fence, "output"):
-                    stages.consumed_after_all(ctx, command.unit)
-            case Delivered():
-                if command.through.owner >= state.owner:
-                    self._delivered(ctx, command.through.n)
-            case Covered():
-                self._covered(ctx, command.number)
-            case Tick():
-                deadlines.tick(ctx)
-            case CheckpointWanted():
-                self._checkpoints.want(ctx)
-            case InputRefused():
-                if not state.life.closing:
-                    intake.refused(ctx, command)
-            case Offloaded():
-                if not state.life.closing:
-                    intake.offloaded(ctx, command)
-            case Detected():
-                if not state.life.closing:
-                    intake.detected(ctx, command)
-            case TurnJudged():
-                if not state.life.closing:
-                    listening.judged(ctx, command)
-            case UnitsAborted():
-                if self._bound(command.fence, "aborted"):
-                    stages.aborted(ctx, command)
-            case StageFailed():
-                if self._current(command.fence, "failure"):
-                    failures.unit_failed(ctx, command)
-            case StagesReady():
-                if self._bound(command.fence, "ready") and not state.ready:
-                    stages.bound(ctx, command.fence)
-                    silence.expect(ctx)
-            case StagesLost():
-                if self._bound(command.fence, "lost"):
-                    failures.lost(ctx, command)
-            case Attached():
-                self._attached(ctx, command)
-            case Detached():
-                self._detached(ctx, command)
-            case CloseRequested():
-                closing.close(ctx, command.reason, close_code=command.close_code)
-            case Adopted():
-                self._adopted(ctx, command)
-            case _:
-                assert_never(command)
-
-    def _current(self, fence: StageFence, kind: str) -> bool:
-        """The gate: what a stage says means something only under the fence in force."""
-        state = self._ctx.state
-        if (
-            fence.epoch == state.epoch
-            and fence.binding == state.binding
-            and fence.owner == state.owner
-            and not state.life.closing
-        ):
-            return True
-        self._ctx.stale(kind)
-        return False
-
-    def _bound(self, fence: StageFence, kind: str) -> bool:
-        """The same without the epoch: true of a binding whatever was cancelled since."""
-        state = self._ctx.state
-        if fence.binding == state.binding and fence.owner == state.owner and not state.life.closing:
-            return True
-        self._ctx.stale(kind)
-        return False
-
-    # -- delivery and durability (never fenced) -----------------------------------------------------------
-
-    def _delivered(self, ctx: SessionContext, through: int) -> None:
-        for entry in ctx.state.outbox.acknowledge(through):
-            if entry.media_of:
-                ledger = ctx.state.ledgers.get(entry.media_of)
-                if ledger is not None:
-                    ledger.sent(entry.through_ms, ctx.now)
-        intake.resume(ctx)
-
-    def _covered(self, ctx: SessionContext, number: int) -> None:
-        state = ctx.state
-        if state.outbox.outstanding and number >= state.outbox.outstanding:
-            state.covered = state.saving
-        ctx.effects.extend(state.outbox.confirm(number))
-        intake.resume(ctx)
-
-    # -- attachment ---------------------------------------------------------------------------------------
-
-    def _attached(self, ctx: SessionContext, command: Attached) -> None:
-        life = ctx.state.life
-        if command.generation < life.generation:
-            ctx.stale("attachment")
-            return
-        life.generation = command.generation
-        life.detached_at = -1.0
-        life.active_at = ctx.now
-        ctx.state.outbox.dirty = True
-        ctx.effects.extend(self.unacknowledged())
-        intake.release(ctx)
-
-    def _detached(self, ctx: SessionContext, command: Detached) -> None:
-        life = ctx.state.life
-        if command.generation < life.generation:
-            ctx.stale("attachment")
-            return
-        life.detached_at = ctx.now
-        ctx.state.outbox.dirty = True
-        ctx.effects.extend(self.unacknowledged())
-        if command.clean and not ctx.duplex:
-            closing.close(ctx, "client_close")
-
-    def _adopted(self, ctx: SessionContext, command: Adopted) -> None:
-        """A new owner goes on: what the old one had open is lost, what it had told stands."""
-        state = ctx.state
-        state.owner = command.owner
-        ctx.effects.extend(state.outbox.renumber(command.journaled.n))
-        sound = state.sound
-        sound.flights, sound.flight_bytes, sound.in_window = {}, 0, 0
-        stages.unbind(ctx)
-        failures.end_failed(ctx, "shard_lost")
-        stages.open_stages(ctx)
 
     # -- the end of a step --------------------------------------------------------------------------------
 
@@ -331,17 +163,12 @@ class DuplexSessionMachine:
 
     def unacknowledged(self) -> list[Deliver]:
         """What the egress has to be given again: it drops what the journal holds."""
-        return [entry.deliver() for entry in self._ctx.state.outbox.sent]
+        return facts.unacknowledged(self._ctx)
 
     @staticmethod
     def input_cost(command: DuplexCommand) -> int:
         """What a command counts against the input limit before it is looked at: its sound as float32 at 16 kHz."""
-        if isinstance(command, AppendAudio):
-            return round(_cost(command.audio, command.format, command.sample_rate_hz)) + command.video_bytes
-        if isinstance(command, CreateItem):
-            sounds = round(sum(_cost(p.audio, p.format, p.sample_rate_hz) for p in command.audio))
-            return sounds + pictures.size(command.item)
-        return 0
+        return input_cost.input_cost(command)
 
     @property
     def pending_input_bytes(self) -> int:
@@ -404,10 +231,3 @@ class DuplexSessionMachine:
 
 def _count(tally: dict[str, int], key: str) -> None:
     tally[key] = tally.get(key, 0) + 1
-
-
-def _cost(audio: bytes, name: str | None, rate: int | None) -> float:
-    per_byte = _COST_PER_BYTE.get(name or "pcm16", 2.0)
-    if not rate:
-        return len(audio) * per_byte * (2 if name in ("g711_ulaw", "g711_alaw") else 1)
-    return len(audio) * per_byte * 16_000 / rate
