@@ -267,6 +267,8 @@ class Append(Message, frozen=True):
     """The first unit of a response goes before later units of others."""
     last: bool = True
     """False: the stage before has more to send of this unit (`Output.last`, relayed)."""
+    replay: bool = False
+    """It was consumed before, by stages that are lost: nothing is to be answered. Units of others go first."""
 
 
 class Abort(Message, frozen=True):

@@ -40,10 +40,14 @@ class StageUnit(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     head: bytes
     frames: tuple[bytes, ...]
+    replay: bool = False
+    """It was heard before, and the context with it was lost (`DuplexModelPlugin.plan_rebuild`): take it in, answer
+    nothing. What a stage still makes of it for the session is thrown away."""
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
-    """Why a unit failed. `retryable`: the same unit may be tried again after a rebuild."""
+    """Why a unit failed. `retryable`: the same unit may be tried again after a rebuild: the session binds its stages
+    anew. With the code `context_exhausted` that is a rollover, not a death."""
 
     code: str
     message: str
@@ -96,7 +100,10 @@ class StageEngine(ABC):
     @abstractmethod
     def append_batch(self, batch: Sequence[StageUnit]) -> Sequence[Emission]:
         """One step over at most `max_batch` units of different slots. Every unit gets an emission with
-        `last=True` from this call or from a later `read`. An exception fails every unit of the batch."""
+        `last=True` from this call or from a later `read`, replays included: to the next stage whatever that one
+        needs to take the unit in too, to the session an empty result. An exception fails every unit of the batch.
+
+        A step holds units of live sessions and replays of others side by side; the pump puts live ones first."""
 
     def blocks(self, batch: Sequence[StageUnit]) -> bool:
         """Whether this step may take more than about a millisecond. If not, the worker may run it on its
@@ -110,7 +117,10 @@ class StageEngine(ABC):
     @abstractmethod
     def cancel(self, slot: Slot, epoch: int) -> None:
         """The session moved to `epoch`: stop work for older ones and forget what they were about to say.
-        What was heard stays (a listening stage goes on with the sound it has)."""
+        What was heard stays (a listening stage goes on with the sound it has), and so does the cache of it: a
+        cancel must not cost a new prefill where the engine can avoid it. Roll back to before what was being said,
+        or keep it as said; an engine that can do neither says so with `ModelTraits.cancel_keeps_context`, and its
+        sessions are bound anew and rebuilt after each cancel."""
 
     def control(self, slot: Slot, kind: str, body: bytes) -> None:
         """A preempting control from the plugin (`update`)."""

@@ -78,6 +78,9 @@ class ModelOutput(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     usage: Usage | None = None
     partial_transcript: str = ""
     """What was heard so far of speech that goes on; the next one may revise it. Nothing depends on it."""
+    rebind: str = ""
+    """Not empty: the stages cannot go on for long with the context that they hold (`context_rollover`). As soon as no
+    response is open the session opens them anew and rebuilds, as its pipeline says (`rebuild`)."""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -36,6 +36,9 @@ class StageSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_batch: int = 8
     deadline_ms: int = 30_000
     replicas: int = 1
+    gather_ms: float = 0.0
+    """How long a step may wait, after the first unit is ready, for those of other sessions that are about to come. It
+    ends early when every session that is expected within it has its unit, or the batch is full."""
     environment: dict[str, str] = {}
     options: dict[str, Any] = {}
 
@@ -47,7 +50,11 @@ class PipelineSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     session_mode: Literal["duplex", "turn"] = "duplex"
     max_sessions: int = 256
     rebuild: Literal["input", "history", "none"] = "none"
+    """How a new worker is given the context that is lost with the old one: from the sound that was heard (`input`, at
+    most the last `rebuild_window_s` of it), from the conversation (`history`), or not at all."""
     rebuild_window_s: float = 20.0
+    pipelined: bool = True
+    """False: a unit enters the first stage only when the one before it has left the last."""
     max_output_lead_ms: int = 0
     """How far ahead of real time audio is delivered; 0: as it is made."""
     description: str = ""

@@ -39,6 +39,8 @@ class ModelTraits(msgspec.Struct, frozen=True):
     """Silence units the session feeds for one open turn when the client sends nothing."""
     locks_instructions: bool = True
     """Instructions may not change after the model has heard its first unit."""
+    cancel_keeps_context: bool = True
+    """False: the engine cannot cancel and keep what it heard, so the session binds anew after each cancel."""
 
 
 class InputUnit(msgspec.Struct, frozen=True, gc=False):
@@ -66,6 +68,31 @@ class AppendPlan(msgspec.Struct, frozen=True, gc=False):
     head: bytes
     frames: tuple[bytes, ...] = ()
     stage: int = 0
+
+
+class RecordedUnit(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One unit of input that the stages had consumed, as it was submitted."""
+
+    unit: int
+    turn_id: int
+    stage: int
+    head: bytes
+    frames: tuple[bytes, ...]
+
+
+class Rebuild(msgspec.Struct, frozen=True):
+    """What is known of a context that was lost, for stages that begin with an empty one."""
+
+    kind: Literal["input", "history"]
+    reason: str
+    """Why it was lost: worker_lost or another code of a loss, context_rollover, context_dropped, shard_lost."""
+    recorded: tuple[RecordedUnit, ...]
+    """`input`: the end of what was heard, oldest first. May be empty."""
+    items: tuple[Item, ...]
+    """The conversation in order; assistant items hold what was heard of them."""
+    config: SessionConfig
+    turn_id: int
+    epoch: int
 
 
 class ResponseRequest(msgspec.Struct, frozen=True):
@@ -135,6 +162,11 @@ class DuplexModelPlugin(ABC, Generic[StateT]):
         """The result of a function call has arrived; a plan feeds it to the model, None leaves it to the
         conversation."""
         return None
+
+    def plan_rebuild(self, state: StateT, rebuild: Rebuild) -> Sequence[AppendPlan]:
+        """What is submitted, as replays, to stages that were just opened, before they get anything live. May change
+        `state`. Here: what was heard, as it was submitted the first time. A plan for `history` is the model's own."""
+        return [AppendPlan(unit.head, unit.frames, unit.stage) for unit in rebuild.recorded]
 
     def take_usage(self, state: StateT) -> Usage | None:
         """What the model took since this was last asked, beside what it told with its outputs. Asked once at the
