@@ -5,8 +5,9 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -q
 SECONDS ?= 20
 SEEDS   ?= 500
+ENVS    ?= $(or $(DUOLOGUE_ENVS),.envs)
 
-.PHONY: up demo test check bench sim mutants conformance deploy-check clients clean
+.PHONY: up demo test check bench sim mutants conformance deploy-check clients env clean
 
 up: $(VENV)/.runtime          ## install and run the whole system on 127.0.0.1:8080
 	$(BIN)/duologue up
@@ -44,8 +45,20 @@ clients: $(VENV)/.dev         ## real clients, each in an environment of its own
 deploy-check: $(VENV)/.ci     ## the compose file by the real parser, the Dockerfiles by a linter
 	$(BIN)/python -m pytest -q tests/deploy
 
+env:                          ## the environment of a model's worker, NAME of locks/envs: make env NAME=moshi
+	@test -f "locks/envs/$(NAME).txt" || { echo "NAME is one of: $(notdir $(basename $(wildcard locks/envs/*.txt)))"; exit 2; }
+	@$(MAKE) -s $(ENVS)/$(NAME)/.made
+
+# Complete lists, so nothing is resolved. Duologue itself goes in as the stage worker that runs there.
+$(ENVS)/%/.made: locks/envs/%.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Duologue needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 2; }
+	$(PYTHON) -m venv $(ENVS)/$*
+	$(ENVS)/$*/bin/python -m pip --disable-pip-version-check install -q --no-deps -r $<
+	$(ENVS)/$*/bin/python -m pip --disable-pip-version-check install -q --no-deps --no-build-isolation -e .
+	touch $@
+
 clean:
-	rm -rf $(VENV) .clients .duologue .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .envs .clients .duologue .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Duologue needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 2; }

@@ -8,14 +8,18 @@ import importlib.util
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 from rich.console import Console
 
+from duologue.cli.doctor_environments import look_at_environments
+from duologue.cli.errors import UserError
 from duologue.cli.home import Home
 from duologue.models.cascade.parts import missing_parts
+from duologue.runtime.settings import load_settings
+from duologue.runtime.settings_reading import SettingsError
 from duologue.store.embedded import find_server
 
 #: What each part of the product imports.
@@ -45,12 +49,15 @@ class Finding(msgspec.Struct, frozen=True):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=8080, help="where it will listen (%(default)s)")
     parser.add_argument("--home", type=Path, help="the home of the system (.duologue)")
+    parser.add_argument("--config", type=Path, help="settings (TOML), for the models that it names")
+    parser.add_argument("--pipelines", help="models to look at, with commas: names or TOML files")
 
 
 def run(options: argparse.Namespace) -> int:
     console = Console(highlight=False, soft_wrap=True)
+    pipelines = _pipelines(options)
     checks: list[Callable[[], Iterator[Finding]]] = [
-        *(_python, _packages, _cascade, _store),
+        *(_python, _packages, _cascade, lambda: _environments(pipelines), _store),
         *(lambda: _port(options.port), lambda: _certificate(Home(options.home)), _memory, _orphans),
     ]
     findings = [finding for check in checks for finding in check()]
@@ -80,6 +87,24 @@ def _cascade() -> Iterator[Finding]:
         yield Finding(True, "the model cascade: every part is installed")
     for line in missing:
         yield Finding(False, line, "or serve other models with --pipelines", fatal=False)
+
+
+def _pipelines(options: argparse.Namespace) -> Sequence[str]:
+    """The models that are to be served. Raises UserError."""
+    if options.pipelines:
+        return tuple(dict.fromkeys(options.pipelines.split(",")))
+    try:
+        return load_settings(options.config).pipelines
+    except SettingsError as error:
+        raise UserError(str(error)) from None
+
+
+def _environments(pipelines: Sequence[str]) -> Iterator[Finding]:
+    for environment in look_at_environments(pipelines):
+        if not environment.problems:
+            yield Finding(True, environment.what)
+        for problem in environment.problems:
+            yield Finding(False, f"{environment.what}: {problem}", environment.advice, environment.fatal)
 
 
 def _store() -> Iterator[Finding]:

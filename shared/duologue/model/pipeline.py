@@ -12,6 +12,8 @@ worker = "loopback-a"          # stages with the same name share a process
 slots = 256
 max_batch = 8
 deadline_ms = 30000
+venv = "moshi"                 # the environment of its worker; see `model.environments`
+requires = ["moshi==0.2.13"]
 """
 
 from __future__ import annotations
@@ -41,6 +43,11 @@ class StageSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ends early when every session that is expected within it has its unit, or the batch is full."""
     environment: dict[str, str] = {}
     options: dict[str, Any] = {}
+    venv: str = ""
+    """The virtual environment of its worker: a name below the environments' folder (`.envs` beside the checkout by
+    default; the variable DUOLOGUE_ENVS), or an absolute folder. Empty: the environment of whoever starts it."""
+    requires: tuple[str, ...] = ()
+    """Packages that must be in that environment, each with its exact version (`name==version`)."""
 
 
 class PipelineSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,6 +79,14 @@ class PipelineSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The indices of the stages that live in this worker group."""
         return tuple(i for i, stage in enumerate(self.stages) if stage.worker == worker)
 
+    def venv_of(self, worker: str) -> str:
+        """The environment of this worker group (`StageSpec.venv`)."""
+        return next((stage.venv for stage in self.stages if stage.worker == worker), "")
+
+    def requires_of(self, worker: str) -> tuple[str, ...]:
+        """What must be installed in the environment of this worker group."""
+        return tuple(dict.fromkeys(name for i in self.stages_of(worker) for name in self.stages[i].requires))
+
 
 def load_pipeline(path: Path) -> PipelineSpec:
     """Read one TOML file. Raises PipelineError."""
@@ -82,7 +97,32 @@ def load_pipeline(path: Path) -> PipelineSpec:
         raise PipelineError(f"{path}: {error}") from None
     if not spec.stages:
         raise PipelineError(f"{path}: a pipeline needs at least one [[stages]] table")
+    for worker in spec.workers:
+        _check_environment(path, spec, worker)
     return spec
+
+
+def _check_environment(path: Path, spec: PipelineSpec, worker: str) -> None:
+    """The stages of one worker group are one process: they cannot differ in their environment."""
+    venv = spec.venv_of(worker)
+    if "/" in venv and not venv.startswith("/"):
+        raise PipelineError(f"{path}: venv of worker {worker!r} is a name or an absolute folder, not {venv!r}")
+    versions: dict[str, str] = {}
+    for index in spec.stages_of(worker):
+        stage = spec.stages[index]
+        where = f"{path}: stages[{index}] ({stage.name})"
+        if stage.venv != venv:
+            raise PipelineError(
+                f"{where}: venv is {stage.venv!r}, and {venv!r} in another stage of its process, worker {worker!r}"
+            )
+        for requirement in stage.requires:
+            name, equals, version = requirement.partition("==")
+            if not name or not equals or not version:
+                raise PipelineError(f"{where}: requires: {requirement!r} is not `name==version`")
+            if versions.setdefault(name, version) != version:
+                raise PipelineError(
+                    f"{where}: requires {requirement}, and another stage of worker {worker!r} {name}=={versions[name]}"
+                )
 
 
 def resolve(reference: str) -> Any:

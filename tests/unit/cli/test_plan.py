@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.resources import files
 from pathlib import Path
 
@@ -42,6 +43,28 @@ def test_a_worker_is_told_the_file_it_was_given_not_the_name_in_it(tmp_path: Pat
 def test_an_unknown_pipeline_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no-such-model"):
         planned(tmp_path, "no-such-model")
+
+
+def in_environment(folder: Path, venv: str, name: str) -> str:
+    """A pipeline whose worker loopback-a has an environment of its own."""
+    path = folder / f"{name}.toml"
+    text = (files("duologue.models.loopback") / "loopback.toml").read_text().replace('"loopback"', f'"{name}"')
+    path.write_text(text.replace('worker = "loopback-a"', f'worker = "loopback-a"\nvenv = "{venv}"'))
+    return str(path)
+
+
+def test_a_worker_runs_with_the_interpreter_of_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DUOLOGUE_ENVS", str(tmp_path))
+    mine = in_environment(tmp_path, "apart", "mine")
+    with pytest.raises(UserError, match=f"mine.*{tmp_path}/apart"):
+        planned(tmp_path, mine)
+    python = tmp_path / "apart" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    first, second = planned(tmp_path, mine).workers
+    assert (first.argv[0], second.argv[0]) == (str(python), sys.executable)
+    with pytest.raises(UserError, match="pipeline loopback: venv of worker loopback-a is ''.*'apart' in pipeline mine"):
+        planned(tmp_path, mine, "loopback")
 
 
 def options(spec: ChildSpec, name: str) -> str:

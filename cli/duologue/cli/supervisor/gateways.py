@@ -33,10 +33,15 @@ def gateway_specs(
 
 
 def service_spec(
-    package: str, name: str, kind: str, arguments: Sequence[str], env: Mapping[str, str] | None = None
+    package: str,
+    name: str,
+    kind: str,
+    arguments: Sequence[str],
+    env: Mapping[str, str] | None = None,
+    python: str = sys.executable,
 ) -> ChildSpec:
-    """One of our own processes."""
-    command = (sys.executable, "-m", f"duologue.{package}", *arguments)
+    """One of our own processes. `python`: the interpreter of its environment."""
+    command = (python, "-m", f"duologue.{package}", *arguments)
     return ChildSpec(name, kind, command, env={**ONE_THREAD, "PYTHONUNBUFFERED": "1", **(env or {})})
 
 

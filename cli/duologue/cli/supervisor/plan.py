@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,7 @@ from duologue.cli.home import Home
 from duologue.cli.supervisor.child import ChildSpec
 from duologue.cli.supervisor.gateways import gateway_specs, service_spec
 from duologue.model.catalog import find_pipeline
+from duologue.model.environments import interpreter
 from duologue.model.pipeline import PipelineError, PipelineSpec
 from duologue.runtime.settings import SystemSettings
 from duologue.store.embedded import find_server, server_command
@@ -34,10 +35,7 @@ def plan_system(settings: SystemSettings, home: Home, config: Path, *, embedded:
     pipelines = {reference: _pipeline(reference) for reference in settings.pipelines}
     return SystemPlan(
         store=(_store(home),) if embedded else (),
-        workers=tuple(
-            _service("stages", f"worker-{group}", "worker", config, "--worker", group, "--pipelines", served)
-            for group, served in worker_groups(pipelines).items()
-        ),
+        workers=tuple(_workers(pipelines, config)),
         shards=tuple(
             _service("session", f"shard-{n}", "shard", config) for n in range(1, settings.supervisor.shards + 1)
         ),
@@ -53,6 +51,28 @@ def _gateways(settings: SystemSettings, config: Path) -> Iterator[ChildSpec]:
         ids = [name] if workers == 1 else [f"{name}-{worker}" for worker in range(1, workers + 1)]
         own = metrics_port + n * workers if metrics_port else 0
         yield from gateway_specs(settings.gateway.port + n, ids, ("--config", str(config)), metrics_port=own)
+
+
+def _workers(pipelines: Mapping[str, PipelineSpec], config: Path) -> Iterator[ChildSpec]:
+    for group, served in worker_groups(pipelines).items():
+        arguments = ("--config", str(config), "--id", f"worker-{group}", "--worker", group, "--pipelines", served)
+        python = _python(group, [pipelines[reference] for reference in served.split(",")])
+        yield service_spec("stages", f"worker-{group}", "worker", arguments, python=python)
+
+
+def _python(group: str, pipelines: Sequence[PipelineSpec]) -> str:
+    """The interpreter of a worker group. Raises UserError: pipelines that share it may not differ in `venv`."""
+    first = pipelines[0]
+    for pipeline in pipelines[1:]:
+        if pipeline.venv_of(group) != first.venv_of(group):
+            raise UserError(
+                f"pipeline {pipeline.name}: venv of worker {group} is {pipeline.venv_of(group)!r}, and "
+                f"{first.venv_of(group)!r} in pipeline {first.name}; they share a process"
+            )
+    try:
+        return interpreter(first, group)
+    except PipelineError as error:
+        raise UserError(str(error)) from None
 
 
 def worker_groups(pipelines: Mapping[str, PipelineSpec]) -> dict[str, str]:
