@@ -109,6 +109,9 @@ WORKER_QUEUE = histogram("worker", "queue_seconds", "A unit's wait for its step.
 WORKER_COMPUTE = histogram("worker", "compute_seconds", "One step of a stage.", FAST_SECONDS, ["pipeline", "stage"])
 WORKER_BATCH = histogram("worker", "batch_units", "Units in one step.", BATCHES, ["pipeline", "stage"])
 WORKER_UNITS = counter("worker", "units", "Units consumed.", ["pipeline", "stage"])
+WORKER_REPLAYED = counter(
+    "worker", "replayed_units", "Units consumed again, to rebuild a lost context.", ["pipeline", "stage"]
+)
 WORKER_FAILED = counter("worker", "failed_units", "Units that failed, by code.", ["pipeline", "stage", "code"])
 WORKER_DEADLINES = counter("worker", "missed_deadlines", "Units past their deadline.", ["pipeline", "stage"])
 WORKER_STALE = counter("worker", "stale_drops", "Units and outputs dropped as meaningless, by kind.", ["kind"])

@@ -1,7 +1,8 @@
 """Which units the next step of an engine takes. SANS-I/O.
 
 Rule 1. At most one unit of a session, in its order; sessions in the order in which they became ready.
-Rule 2. A session whose next unit is urgent goes before those whose is not.
+Rule 2. A session whose next unit is urgent goes before those whose is not; one whose next unit is a replay goes
+        after all others, in the places that are left.
 Rule 3. A step takes what is there, up to the engine's `max_batch`, and never waits for a late one.
 """
 
@@ -16,9 +17,20 @@ class ReadyQueue:
     def __init__(self) -> None:
         self._ready: dict[Cursor, None] = {}
         self._urgent: dict[Cursor, None] = {}
+        self._replays: dict[Cursor, None] = {}
 
     def __len__(self) -> int:
-        return len(self._ready) + len(self._urgent)
+        return len(self._ready) + len(self._urgent) + len(self._replays)
+
+    @property
+    def hurries(self) -> bool:
+        """A unit that waits for nobody is among them."""
+        return bool(self._urgent)
+
+    @property
+    def since(self) -> float:
+        """How long one of them is ready already: the time of the first. There must be one."""
+        return min(c.waiting[0].since for line in (self._urgent, self._ready, self._replays) for c in line)
 
     def push(self, entry: Entry) -> bool:
         """Let a unit wait. False: its session has too many waiting here; it was not taken."""
@@ -34,7 +46,7 @@ class ReadyQueue:
     def take(self, limit: int, now: float) -> list[Entry]:
         """The units of one step."""
         cursors: list[Cursor] = []
-        for line in (self._urgent, self._ready):
+        for line in (self._urgent, self._ready, self._replays):
             while line and len(cursors) < limit:
                 cursor = next(iter(line))
                 del line[cursor]
@@ -49,7 +61,9 @@ class ReadyQueue:
         """Nothing of this session waits any more."""
         self._ready.pop(cursor, None)
         self._urgent.pop(cursor, None)
+        self._replays.pop(cursor, None)
 
     def _line_up(self, cursor: Cursor) -> None:
-        line = self._urgent if cursor.waiting[0].urgent else self._ready
+        entry = cursor.waiting[0]
+        line = self._replays if entry.unit.replay else self._urgent if entry.urgent else self._ready
         line[cursor] = None

@@ -50,8 +50,11 @@ class StageCounts:
         self._queue = Spread(metrics.WORKER_QUEUE.labels(pipeline, stage))
         self._compute = Spread(metrics.WORKER_COMPUTE.labels(pipeline, stage))
         self._deadlines = metrics.WORKER_DEADLINES.labels(pipeline, stage)
-        self._told = 0
+        self._replayed = metrics.WORKER_REPLAYED.labels(pipeline, stage)
+        self._told = self._told_replayed = 0
         self.units = 0
+        self.replayed = 0
+        """Of these, what was heard before by stages that were lost."""
         self.failed: dict[str, int] = {}
         """Units, by code."""
         self.stale: dict[str, int] = {}
@@ -80,6 +83,8 @@ class StageCounts:
         """Tell everything, for a scrape."""
         self._units.inc(self.units - self._told)
         self._told = self.units
+        self._replayed.inc(self.replayed - self._told_replayed)
+        self._told_replayed = self.replayed
         for spread in (self._batch, self._queue, self._compute):
             spread.tell()
         metrics.WORKER_SLOTS_USED.labels(*self._labels).set(slots_used)

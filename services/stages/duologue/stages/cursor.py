@@ -38,17 +38,34 @@ class Entry:
 class Cursor:
     """See the module. `holder` is whoever the slot belongs to; the cursor only carries it."""
 
-    __slots__ = ("engine_epoch", "finished", "holder", "slot", "started", "waiting")
+    __slots__ = ("arrived_at", "engine_epoch", "finished", "holder", "period_s", "slot", "started", "waiting")
 
     def __init__(self, slot: Slot, holder: object, epoch: int) -> None:
         self.slot = slot
         self.holder = holder
         self.engine_epoch = epoch
         """The epoch that the engine has been told of."""
+        self.arrived_at = -1.0
+        """When its last unit came; -1: none has, or it was a replay."""
+        self.period_s = 0.0
+        """How long after the one before; 0: not known."""
         self.waiting: deque[Entry] = deque()
         self.started: list[Entry] = []
         self.finished: deque[int] = deque(maxlen=MAX_WAITING)
         """The last units that were finished since the last abort: whoever aborts may not know it yet."""
+
+    @property
+    def due(self) -> float | None:
+        """When its next unit is expected; None: nobody knows."""
+        return self.arrived_at + self.period_s if self.period_s else None
+
+    def arrived(self, entry: Entry) -> None:
+        """A unit has come: the pace of the next is the pace of this one."""
+        if entry.unit.replay:
+            self.arrived_at, self.period_s = -1.0, 0.0
+            return
+        self.period_s = entry.arrived - self.arrived_at if self.arrived_at >= 0 else 0.0
+        self.arrived_at = entry.arrived
 
     def take(self, now: float) -> Entry:
         """The next unit, for a step that begins now."""

@@ -16,6 +16,7 @@ from duologue.model.pipeline import StageSpec
 from duologue.stages.batching import ReadyQueue
 from duologue.stages.counts import StageCounts
 from duologue.stages.cursor import Cursor, Entry
+from duologue.stages.gathering import Gathering
 from duologue.stages.slots import SlotTable
 from duologue.stages.step import Done, Kind, Order, Work
 from duologue.stages.step_loop import MakeSteps, StepLoop
@@ -66,6 +67,8 @@ class HostedStage:
         self._sink = sink
         self._cursors: dict[int, Cursor] = {}
         self._ready = ReadyQueue()
+        self._gathering = Gathering(spec.gather_ms / 1000)
+        self._gather_timer: asyncio.TimerHandle | None = None
         self._orders: list[Order] = []
         self._read = False
         self._lag_s = 0.0
@@ -89,6 +92,7 @@ class HostedStage:
         """Let a unit wait for a step. False: too many of its session wait already."""
         if not self._ready.push(entry):
             return False
+        entry.cursor.arrived(entry)
         self._sink.want_pump(self)
         return True
 
@@ -150,7 +154,7 @@ class HostedStage:
         """Run steps until there is nothing to do or a step is out."""
         while self.steps.busy_since is None:
             now = self._loop.time()
-            batch = self._ready.take(self.engine.max_batch, now)
+            batch = [] if self._gathers(now) else self._ready.take(self.engine.max_batch, now)
             if not batch and not self._orders and not self._read:
                 return
             work = Work(self._orders, batch, self._read)
@@ -161,6 +165,19 @@ class HostedStage:
                 self.steps.start(work)
                 return
             self._settle(self.steps.run(work))
+
+    def _gathers(self, now: float) -> bool:
+        """The next step waits for sessions that are about to have a unit; `pump` is called again."""
+        if not self._gathering.window_s or not self._ready:
+            return False
+        at = self._gathering.begins_at(self._ready, self._cursors.values(), self.engine.max_batch, now)
+        if self._gather_timer is not None:
+            self._gather_timer.cancel()
+            self._gather_timer = None
+        if at <= now:
+            return False
+        self._gather_timer = self._loop.call_at(at, self._sink.want_pump, self)
+        return True
 
     def _is_short(self, batch: list[Entry]) -> bool:
         try:
@@ -197,6 +214,7 @@ class HostedStage:
         batch = work.batch
         if batch:
             self.counts.step([entry.since - entry.arrived for entry in batch], done.compute_s)
+            self.counts.replayed += sum(entry.unit.replay for entry in batch)
         if done.error:
             for entry in work.batch:
                 self._fail_started(entry, done.error)

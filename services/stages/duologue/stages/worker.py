@@ -217,6 +217,7 @@ class StageWorker(LinkHandler):
             message.attempt,
             frames[0],
             tuple(frames[1:]),
+            message.replay,
         )
         deadline_s = message.deadline_ms / 1000 if message.deadline_ms else stage.deadline_s
         entry = Entry(cursor, unit, self._loop.time(), deadline_s, message.last, message.urgent)
@@ -289,7 +290,9 @@ class StageWorker(LinkHandler):
     ) -> None:
         """To a stage of this worker: nothing is copied and no message is made."""
         stage = self.stages[binding.pipeline, to]
-        attempt, urgent = (0, False) if entry is None else (entry.unit.attempt, entry.urgent)
+        attempt, urgent, replay = (0, False, False)
+        if entry is not None:
+            attempt, urgent, replay = entry.unit.attempt, entry.urgent, entry.unit.replay
         unit = StageUnit(
             cursor.slot,
             emission.unit,
@@ -298,6 +301,7 @@ class StageWorker(LinkHandler):
             attempt,
             emission.head,
             emission.frames,
+            replay,
         )
         self._enter(stage, binding, Entry(cursor, unit, self._loop.time(), stage.deadline_s, last, urgent))
 
