@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from duologue.fence import Owner
+from duologue.store.holdings import ScriptedHoldings
 from duologue.store.journals import JournalLimits, ScriptedJournal, append_args, append_outcome
 from duologue.store.memory import MemoryServer
 from duologue.store.ports import (
@@ -243,6 +244,7 @@ class Stores:
         self.journal = ScriptedJournal(line, limits)
         self.registry = ScriptedRegistry(line)
         self.secrets = ScriptedSecrets(line)
+        self.holdings = ScriptedHoldings(line)
         self.appender = Appender(depot, node, limits)
 
     async def open(self) -> None:

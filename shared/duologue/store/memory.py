@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from lupa import lua51
 
 from duologue.fence import Owner
+from duologue.store.holdings import ScriptedHoldings
 from duologue.store.journals import JournalLimits, ScriptedJournal, append_args, append_outcome
 from duologue.store.memory_commands import CommandError, MemoryCommands
 from duologue.store.ports import Entry, JournalAppender, OnAppended, StoreUnavailable
@@ -147,6 +148,7 @@ class MemoryStore:
         self.journal = ScriptedJournal(self.server, limits)
         self.registry = ScriptedRegistry(self.server)
         self.secrets = ScriptedSecrets(self.server)
+        self.holdings = ScriptedHoldings(self.server, ttl_s=session_ttl_s)
         self.appender = MemoryAppender(self.server, limits, defer)
 
     async def open(self) -> None:

@@ -174,7 +174,7 @@ class MemoryCommands:
             self._drop(key)
         return int(gone)
 
-    def _zrangebyscore(self, key: bytes, low: bytes, high: bytes) -> list[bytes]:
+    def _zrangebyscore(self, key: bytes, low: bytes, high: bytes, *limit: bytes) -> list[bytes]:
         scores = self._get(key) or {}
         above = low.startswith(b"(")
         floor, ceiling = float(low.lstrip(b"(")), float(high)
@@ -183,7 +183,11 @@ class MemoryCommands:
             for member, score in scores.items()
             if (score > floor if above else score >= floor) and score <= ceiling
         ]
-        return [member for _, member in sorted(chosen)]
+        members = [member for _, member in sorted(chosen)]
+        if limit:
+            first = int(limit[1])
+            members = members[first : first + int(limit[2])]
+        return members
 
 
 def _seq(id: bytes) -> int:

@@ -98,13 +98,20 @@ class SessionStore(ABC):
         above: int = 0,
         create: SessionRecord | None = None,
         attempt: str = "",
+        taken_from: str = "",
     ) -> Owned | Refused:
         """Take the session: the new number is above `above` and above everything stored.
 
         `create` opens a session that must not exist yet (else Refused `exists`); without it the session
-        must exist (else Refused `gone`). Repeated with the same `attempt` (any string unique to this
+        must exist (else Refused `gone`). `taken_from`: only from this incarnation (else Refused `owner`), so
+        that of two heirs one takes it, and nobody takes it from a living owner. Repeated with the same `attempt` (any string unique to this
         attempt) it answers the same number again; without one every call takes a new number.
         """
+
+    @abstractmethod
+    async def hand_over(self, session_id: str, owner: Owner, heir: str) -> Owned | Refused:
+        """Give the session to another shard's incarnation, under the next number: from here on the caller is
+        refused, and the heir finds itself the owner."""
 
     @abstractmethod
     async def checkpoint(self, session_id: str, owner: Owner, number: int, blob: bytes) -> Done | Refused:
@@ -294,6 +301,26 @@ class Journal(ABC):
     @abstractmethod
     async def release(self, session_id: str, owner: Owner) -> Done | JournalRefused:
         """The session is over: delete its journal. What comes late is refused `gone` for a minute."""
+
+
+# -- who holds what -----------------------------------------------------------------------------------
+
+
+class Holdings(ABC):
+    """Which sessions each shard incarnation says that it holds, in sorted sets by time: how the sessions of one that
+    died are found. A hint, written now and then: the session's own record decides who owns it."""
+
+    @abstractmethod
+    async def note(self, incarnation: str, *, taken: Collection[str] = (), left: Collection[str] = ()) -> None:
+        """The incarnation holds `taken` and holds `left` no more. Repeating what it holds renews it."""
+
+    @abstractmethod
+    async def holders(self) -> Collection[str]:
+        """The incarnations that hold anything."""
+
+    @abstractmethod
+    async def held_by(self, incarnation: str, limit: int = 256) -> Sequence[str]:
+        """At most `limit` of its sessions, those first that were named longest ago."""
 
 
 # -- client secrets -----------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from duologue.store.holdings import ScriptedHoldings
 from duologue.store.journal_writer import JournalWriter
 from duologue.store.journals import JournalLimits, ScriptedJournal
 from duologue.store.ports import StoreUnavailable
@@ -142,6 +143,7 @@ class RedisStore:
         self.sessions = ScriptedSessions(self._runner, ttl_s=session_ttl_s)
         self.registry = ScriptedRegistry(self._runner)
         self.secrets = ScriptedSecrets(self._runner)
+        self.holdings = ScriptedHoldings(self._runner, ttl_s=session_ttl_s)
         self.journal = ScriptedJournal(self._journal_runner, limits)
         self.appender = JournalWriter(journal_url or url, limits, timeout_s=timeout_s, stats=stats)
 

@@ -17,6 +17,7 @@ Arg = bytes | str | int
 Reply = list["bytes | int | None | Reply"]
 
 _FOLDER = Path(__file__).parent / "lua"
+_DURABLE = ("session/own", "session/hand_over", "session/activate")
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -31,12 +32,12 @@ class Script(msgspec.Struct, frozen=True):
 
 def _load() -> dict[str, Script]:
     scripts: dict[str, Script] = {}
-    for folder in ("session", "journal", "registry", "secret"):
+    for folder in ("session", "journal", "registry", "secret", "holding"):
         prelude = (_FOLDER / folder / "_prelude.lua").read_bytes()
         for path in sorted((_FOLDER / folder).glob("[!_]*.lua")):
             name, source = f"{folder}/{path.stem}", prelude + path.read_bytes()
             sha = hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
-            scripts[name] = Script(name, source, sha, name in ("session/own", "session/activate"))
+            scripts[name] = Script(name, source, sha, name in _DURABLE)
     return scripts
 
 
@@ -61,6 +62,11 @@ def journal_keys(session_id: str) -> tuple[str, str]:
 
 def secret_keys(digest: bytes) -> tuple[str]:
     return (f"cs:{{{digest.hex()}}}",)
+
+
+def holding_keys(incarnation: str = "") -> tuple[str, ...]:
+    """All of one slot; without an incarnation, the key of the holders alone."""
+    return ("{due}:holders", f"{{due}}:{incarnation}") if incarnation else ("{due}:holders",)
 
 
 REGISTRY_KEYS = ("{registry}:due", "{registry}:who")

@@ -40,6 +40,7 @@ class ScriptedSessions(SessionStore):
         above: int = 0,
         create: SessionRecord | None = None,
         attempt: str = "",
+        taken_from: str = "",
     ) -> Owned | Refused:
         new: tuple[Arg, ...] = _NO_RECORD
         if create is not None:
@@ -51,10 +52,16 @@ class ScriptedSessions(SessionStore):
                 create.generation,
                 create.extra,
             )
-        reply = await self._run("own", session_id, above, incarnation, attempt, int(create is not None), *new)
+        reply = await self._run(
+            "own", session_id, above, incarnation, attempt, int(create is not None), *new, taken_from
+        )
         if reply[0] != b"ok":
             return _refused(reply)
         return Owned(_owner(reply), _record(reply))
+
+    async def hand_over(self, session_id: str, owner: Owner, heir: str) -> Owned | Refused:
+        reply = await self._run("hand_over", session_id, owner.number, owner.incarnation, heir)
+        return Owned(_owner(reply), _record(reply)) if reply[0] == b"ok" else _refused(reply)
 
     async def checkpoint(self, session_id: str, owner: Owner, number: int, blob: bytes) -> Done | Refused:
         return _done(await self._run("checkpoint", session_id, owner.number, owner.incarnation, number, blob))

@@ -224,7 +224,11 @@ async def test_a_callback_that_fails_hurts_no_other(valkey: EmbeddedStore) -> No
 
 async def test_durable_scripts_wait_for_replicas(valkey: EmbeddedStore) -> None:
     """Without any replica WAIT gives up after its 100 ms; the call succeeds all the same."""
-    assert {name for name, script in SCRIPTS.items() if script.durable} == {"session/own", "session/activate"}
+    assert {name for name, script in SCRIPTS.items() if script.durable} == {
+        "session/own",
+        "session/hand_over",
+        "session/activate",
+    }
     runner = RedisRunner(valkey.url, replicas=1)
     owned = await ScriptedSessions(runner).own("replicated", incarnation="a", create=SessionRecord("p", "d", b"t", "g"))
     assert isinstance(owned, Owned) and owned.owner == ONE

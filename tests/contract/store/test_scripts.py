@@ -15,7 +15,7 @@ from duologue.fence import DeliveryId, Owner
 from duologue.store.journals import JournalLimits
 from duologue.store.memory import MemoryServer, MemoryStore
 from duologue.store.ports import Registration, SessionRecord
-from duologue.store.scripts import REGISTRY_KEYS, SCRIPTS, Arg, Reply, Script, journal_keys, session_keys
+from duologue.store.scripts import REGISTRY_KEYS, SCRIPTS, Arg, Reply, Script, holding_keys, journal_keys, session_keys
 
 pytestmark = pytest.mark.contract
 
@@ -33,7 +33,9 @@ def test_only_commands_of_redis_7_0(name: str) -> None:
     assert len(re.findall(r"redis\.", source)) == len(re.findall(r"redis\.call\('[A-Z]+'", source))
 
 
-@pytest.mark.parametrize("keys", [session_keys("duplex-7"), journal_keys("duplex-7"), REGISTRY_KEYS])
+@pytest.mark.parametrize(
+    "keys", [session_keys("duplex-7"), journal_keys("duplex-7"), holding_keys("i-7"), REGISTRY_KEYS]
+)
 def test_keys_share_a_slot(keys: tuple[str, ...]) -> None:
     assert len({key_slot(key.encode()) for key in keys}) == 1
 
