@@ -104,8 +104,9 @@ class SessionStore(ABC):
 
         `create` opens a session that must not exist yet (else Refused `exists`); without it the session
         must exist (else Refused `gone`). `taken_from`: only from this incarnation (else Refused `owner`), so
-        that of two heirs one takes it, and nobody takes it from a living owner. Repeated with the same `attempt` (any string unique to this
-        attempt) it answers the same number again; without one every call takes a new number.
+        that of two heirs one takes it, and nobody takes it from a living owner. Repeated with the same
+        `attempt` (any string unique to this attempt) it answers the same number again; without one every call
+        takes a new number.
         """
 
     @abstractmethod
