@@ -164,6 +164,8 @@ class Attached(Message, frozen=True):
     through: DeliveryId = DeliveryId()
     """What earlier egresses reported. More than the journal has: they sent it while the store was away, and ended
     before it was back. Numbers go on above it; whoever has less of it has a gap."""
+    end: Delivery | None = None
+    """The session's terminal event, if that is out already: an egress before may have journaled it."""
 
 
 class Numbered(Message, frozen=True):

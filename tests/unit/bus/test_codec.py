@@ -44,6 +44,7 @@ MESSAGES: list[tuple[AnyMessage, list[Frame]]] = [
     (Deliveries("s", Owner(4, "inc"), (Delivery(1, "resp_1", 2), Delivery(2))), [b"{}", b""]),
     (OpenSession("s", "duplex", "p", b"\x00\xff", "gw"), [bytearray(b"{}")]),
     (Attached("s", 2, Owner(1, "i"), CommandNo(1, 9), None, 80), [b"{}", b""]),
+    (Attached("s", 2, Owner(1, "i"), CommandNo(), None, 0, end=Delivery(8, close_code=1000)), [b"{}", b""]),
     (Output("s", FENCE, 0, 1, 2, 3), [b"y" * (PACK_BYTES * 3), memoryview(b"small"), b"z" * PACK_BYTES]),
     (StagesOpened("s", FENCE, (0, 1, 2)), []),
 ]

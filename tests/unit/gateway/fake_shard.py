@@ -65,6 +65,7 @@ class Held:
         self.n = 0
         self.reported: tuple[int, DeliveryId] = (0, DeliveryId())
         self.unacked: deque[Event] = deque()
+        self.end: Delivery | None = None
         self.commands: list[tuple[CommandNo, DuplexCommand]] = []
         self.detached: list[tuple[int, bool]] = []
 
@@ -111,6 +112,7 @@ class FakeShard(LinkHandler):
             )
             batch.append((what, json.dumps({"event_id": f"event_{held.n}", **event}).encode()))
         held.unacked.extend(batch)
+        held.end = batch[-1][0] if close_code else held.end
         self._deliver(session_id, held, batch)
 
     def _deliver(self, session_id: str, held: Held, batch: Sequence[Event]) -> None:
@@ -192,7 +194,9 @@ class FakeShard(LinkHandler):
             held.link.send(Replaced(message.session_id, message.generation))
         held.link, held.generation = link, message.generation
         items = b'[{"id":"m1"}]' if message.after_gap else b""
-        answer = Attached(message.session_id, message.generation, held.owner, CommandNo(), "evt_9", 320, *held.reported)
+        answer = Attached(
+            message.session_id, message.generation, held.owner, CommandNo(), "evt_9", 320, *held.reported, held.end
+        )
         link.send(answer, [self._object(message.session_id), items])
         self._deliver(message.session_id, held, list(held.unacked))
 

@@ -297,6 +297,40 @@ async def test_the_end_reaches_a_client_that_reads_again_after_the_journal_was_r
     ]
 
 
+@pytest.mark.parametrize("after", [1, 3], ids=["replayed", "the client has it"])
+async def test_an_end_that_is_in_the_journal_closes_a_resumed_socket_with_its_reason(
+    system: System, after: int
+) -> None:
+    client, created = await system.open()
+    end = {"type": "x"}, {"type": "session.closed"}
+    system.shard.say(created["session"]["id"], *end, close_code=1013, close_reason="output_backpressure")
+    await client.closing()
+    again = await system.resume(created, after=after)
+    assert await again.closing() == (1013, "output_backpressure")
+    assert [event.get("server_event_seq") for event in again.log] == [None, *range(after + 1, 4)]
+
+
+async def test_a_replay_whose_journal_is_released_names_a_head_that_the_client_can_have(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, created = await system.open()
+    session_id = created["session"]["id"]
+    system.shard.say(session_id, *({"type": "x"} for _ in range(40)))
+    while len(old.log) < 42:
+        await old.next()
+    read, journal = system.store.journal.read, system.store.journal
+
+    async def released(session_id: str, after_seq: int, *, limit: int) -> Any:
+        if limit > 1:
+            await journal.release(session_id, system.shard.sessions[session_id].owner)
+        return await read(session_id, after_seq, limit=limit)
+
+    monkeypatch.setattr(journal, "read", released)
+    new = await system.resume(created, after=3)
+    await new.closing()
+    assert (new.log[-1]["type"], new.log[-1]["head_seq"]) == ("session.resync_required", 41)
+
+
 async def test_a_cursor_beyond_the_head_leaves_the_token_good(system: System) -> None:
     old, created = await system.open()
     new = await system.resume(created, after=9)

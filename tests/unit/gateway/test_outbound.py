@@ -29,12 +29,17 @@ class Holder:
     def __init__(self) -> None:
         self.session_id = "s"
         self.stopped: list[str] = []
+        self.owed: list[Delivered] = []
+        self.over: list[tuple[int, str]] = []
         self.gateway = SimpleNamespace(
             breaker=StoreBreaker(), appender=MemoryStore().appender, pumps=Pumps(), now=lambda: 0.0
         )
 
     def owes(self, delivered: Delivered) -> None:
-        """Nobody is told here."""
+        self.owed.append(delivered)
+
+    def terminal(self, code: int, reason: str) -> None:
+        self.over.append((code, reason))
 
     def egress_stopped(self, why: str) -> None:
         self.stopped.append(why)
@@ -77,6 +82,28 @@ def test_events_without_a_number_are_bounded_while_the_client_does_not_read() ->
     assert holder.stopped == []
     out.put(*deliveries(limit + 1, 1))
     assert holder.stopped == ["overflow"]
+
+
+def test_the_shard_is_not_told_before_the_replay_of_a_session_that_is_over() -> None:
+    out, holder = outbound()
+    end = Delivery(40, close_code=1000, close_reason="done")
+    out.begin(ONE, Head(ONE, 2, 40, DeliveryId(1, 40), 1))
+    out.known(7, DeliveryId(1, 7))
+    out.ends(ONE, end)
+    out.put(*deliveries(8, 30))
+    assert (holder.owed, holder.over) == ([], [])
+    out.go_live()
+    assert [(ack.through, ack.seq) for ack in holder.owed] == [(DeliveryId(1, 40), 40)]
+    assert holder.over == [(1000, "done")]
+
+
+def test_an_end_that_no_journal_has_is_waited_for() -> None:
+    out, holder = outbound()
+    out.begin(ONE, Head(ONE, 2, 39, DeliveryId(1, 39), 1))
+    out.ends(ONE, Delivery(40, close_code=1000, close_reason="done"))
+    out.go_live()
+    assert holder.over == []
+    assert out.ending
 
 
 def test_an_overflow_closes_the_socket_and_is_counted() -> None:

@@ -220,6 +220,8 @@ class Attachment:
             self._answered = not isinstance(message, SessionRefused)
             if isinstance(message, Attached):  # here and now: events may stand behind it in the same batch
                 self.outbound.known(message.seq, message.through)
+                if message.end is not None:
+                    self.outbound.ends(message.owner, message.end)
             self._answer.set_result(Answer(message, tuple(frames)))
 
     def on_credit(self) -> None:

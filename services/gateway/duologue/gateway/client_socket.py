@@ -338,7 +338,8 @@ class ClientSocket:
         except ReplayGap as gap:
             self.gateway.tally.resumed("session_resync_required")
             self.gateway.remember_gap(attachment.session_id)
-            notice = resync_required(attachment.session_id, gap.head_seq, openai=self.connection.openai)
+            head_seq = max(gap.head_seq, found.head_seq)  # a journal that is gone altogether says 0
+            notice = resync_required(attachment.session_id, head_seq, openai=self.connection.openai)
             self._close(notice, POLICY, "session_resync_required")
 
     def _replayed(self, replay: asyncio.Task[None]) -> None:

@@ -5,6 +5,9 @@ A `delivery.Pump` does the work; this is its sink, and what comes before there c
 Rule 1. Nothing is numbered before `go_live`: first `session.created` or the replay, then what is new. Until
         then events can be purged and count against the session's output limits in the shard.
 Rule 2. Frames are written at once and in order; the acknowledgement follows.
+Rule 3. A terminal event that was numbered before this attachment is nobody's to write here: the replay has it, or
+        the client. Its close code follows when that is done, and so does the last acknowledgement: on that the
+        shard has the journal deleted.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from duologue.bus.messages import Delivered, Deliveries, Invalidate
+from duologue.bus.messages import Delivered, Deliveries, Delivery, Invalidate
 from duologue.delivery.egress import Egress, Frame, Put
 from duologue.delivery.pump import Pump, Sink
 from duologue.fence import DeliveryId, Owner
@@ -37,7 +40,10 @@ class Outbound(Sink):
         self._early_events = 0
         self._live = False
         self.ending = False
-        """The session's terminal event has come from the shard."""
+        """The session's terminal event has come from the shard, or came before this attachment."""
+        self._end: tuple[DeliveryId, Delivery] | None = None
+        self._owed: Delivered | None = None
+        """The acknowledgement that waits for the end of the replay."""
 
     @property
     def seq(self) -> int:
@@ -62,10 +68,21 @@ class Outbound(Sink):
         if self._pump is not None:
             self._pump.egress.known(seq, through)
 
+    def ends(self, owner: Owner, end: Delivery) -> None:
+        """The session was over when this attachment began."""
+        self.ending = True
+        self._end = DeliveryId(end.of or owner.number, end.n), end
+
     def go_live(self) -> None:
         """What had to come first is written."""
         self._live = True
-        self.drained()
+        owed, self._owed = self._owed, None
+        if owed is not None:
+            self._attachment.owes(owed)
+        if self._end is not None and self._pump is not None and self._end[0] <= self._pump.egress.last:
+            self._attachment.terminal(self._end[1].close_code, self._end[1].close_reason)
+        else:
+            self.drained()
 
     def settle(self) -> None:
         """Have the acknowledgement of what was written owed now: nothing will run the pump again."""
@@ -126,7 +143,10 @@ class Outbound(Sink):
             self._attachment.terminal(last.close_code, last.close_reason)
 
     def delivered(self, ack: Delivered) -> None:
-        self._attachment.owes(ack)
+        if self.ending and not self._live:
+            self._owed = ack
+        else:
+            self._attachment.owes(ack)
 
     def stopped(self, why: str) -> None:
         self._attachment.egress_stopped(why)

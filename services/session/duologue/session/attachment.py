@@ -188,6 +188,7 @@ class Attachment:
             machine.input_audio_end_ms,
             self.numbering.seq,
             self.numbering.through,
+            self._runner.output.end,
         )
         items = machine.items_for_gap() if message.after_gap or self.numbering.holed else b""
         if not link.send(answer, [machine.session_object(), items]):

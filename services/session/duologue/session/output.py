@@ -66,17 +66,17 @@ class SessionOutput:
         "_tallies",
         "_unacked",
         "_unsent",
+        "end",
         "last_n",
         "owner_number",
-        "terminal",
     )
 
     def __init__(self, owner_number: int, tallies: Tallies) -> None:
         self._tallies = tallies
         self.owner_number = owner_number
         self.last_n = 0
-        self.terminal = False
-        """The event that ends the session has been added."""
+        self.end: Delivery | None = None
+        """The event that ends the session, once that was added."""
         self._unsent: deque[Event] = deque()
         self._unacked: deque[Event] = deque()
         self._sink: Sink | None = None
@@ -100,8 +100,9 @@ class SessionOutput:
         if order.n <= self.last_n:
             return
         self.last_n = order.n
-        self.terminal = self.terminal or order.close_code != 0
         delivery = Delivery(order.n, order.media_of, order.epoch, order.close_code, order.close_reason)
+        if order.close_code:
+            self.end = delivery
         self._unsent.append((delivery, order.body))
 
     def flush(self) -> None:

@@ -274,7 +274,7 @@ class DuplexSessionRunner:
         self.closing = reason
         if reason == _FAULT:
             _log.error("session %s failed; its story: %s", self.session_id, self._machine.story)
-            if not self._output.terminal:
+            if self._output.end is None:
                 self._tell_fault()
         self._checkpointer.stop()
         self._binding.close()

@@ -91,6 +91,17 @@ async def test_a_resume_is_told_where_the_session_stands_and_gets_what_nobody_ac
     assert not second.of(bus.Replaced)
 
 
+async def test_a_resume_is_told_of_an_end_that_nobody_acknowledged(shell: Shell) -> None:
+    machine = await opened(shell)
+    machine.script = lambda fact: machine.close("bye") if isinstance(fact, facts.FromClient) else None
+    shell.say("s", 1, SessionHeartbeat())
+    second = FakeLink("g2", "gateway")
+    shell.board.on_message(second, bus.Attach("s", 2, 9, "g2"), [])
+    [attached] = second.of(bus.Attached)
+    assert attached.end is not None
+    assert (attached.end.n, attached.end.close_code) == (machine.n, 1000)
+
+
 async def test_a_resume_after_a_gap_gets_the_conversation(shell: Shell) -> None:
     await opened(shell)
     shell.board.on_message(shell.gateway, bus.Detach("s", 1), [])
