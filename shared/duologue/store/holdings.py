@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from duologue.store.ports import Holdings
-from duologue.store.scripts import SCRIPTS, Reply, ScriptRunner, holding_keys
+from duologue.store.scripts import SCRIPTS, Arg, Reply, ScriptRunner, holding_keys
 
 
 class ScriptedHoldings(Holdings):
@@ -16,7 +16,7 @@ class ScriptedHoldings(Holdings):
         self._ttl_ms = int(ttl_s * 1000)
 
     async def note(self, incarnation: str, *, taken: Collection[str] = (), left: Collection[str] = ()) -> None:
-        args = (self._ttl_ms, incarnation, len(taken), *taken, *left)
+        args: tuple[Arg, ...] = (self._ttl_ms, incarnation, len(taken), *taken, *left)
         await self._runner.run(SCRIPTS["holding/note"], holding_keys(incarnation), args)
 
     async def holders(self) -> Collection[str]:
