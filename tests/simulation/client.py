@@ -200,6 +200,8 @@ class Client:
 
     def _again(self, delay_s: float) -> None:
         """Try again after a while."""
+        if not self.record.session_id:
+            self.world.open_lost_at = self.world.now
         self.attached.clear()
         self._stop_timer()
         if self._retry_soon is None and not self.over.is_set():

@@ -91,6 +91,9 @@ class World:
         self.clients: list[Client] = []
         self.slow: set[int] = set()
         """Clients that stopped reading at some time."""
+        self.open_lost_at = -LIMITS.disconnect_grace_s
+        """When an attempt to open was last given up: nobody has the session that it may have opened, and its grace
+        ends it."""
         self.faults_struck = 0
         self.last_fault = -FAULT_ECHO_S
         self.purged = 0
@@ -314,7 +317,7 @@ class World:
 
     async def _end(self) -> None:
         """Every session is closed: nothing of them may be left anywhere."""
-        deadline = self.now + SETTLE_S
+        deadline = max(self.now, self.open_lost_at + LIMITS.disconnect_grace_s) + SETTLE_S
         await self.until(lambda: self.now >= deadline or not self._left())
         await asyncio.sleep(LOOK_EVERY_S)  # what comes late may take something again
         if self.faults_struck < 3:

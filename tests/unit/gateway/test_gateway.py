@@ -16,6 +16,7 @@ from websockets.frames import Frame, Opcode
 
 from duologue.fence import CommandNo, DeliveryId
 from duologue.gateway.wire import RealtimeSocket
+from duologue.protocol.duplex import SessionClose
 from duologue.runtime.settings import GatewaySettings
 from duologue.store.ports import StoreUnavailable
 
@@ -111,6 +112,32 @@ async def test_a_journal_that_cannot_be_claimed_is_told_with_the_id_of_the_messa
     await client.send(first, event_id="e1", **({"session": {}} if first == "session.update" else {}))
     assert await client.closing() == (1013, "store_unavailable")
     assert client.log[-1]["error"]["event_id"] == "e1"
+
+
+@pytest.mark.parametrize(
+    ("path", "closed"), [("/v1/realtime?duplex=1", True), ("/v1/realtime", False)], ids=["duplex", "openai"]
+)
+async def test_a_session_that_opens_behind_its_client_is_closed_unless_the_client_has_its_token(
+    system: System, monkeypatch: pytest.MonkeyPatch, path: str, closed: bool
+) -> None:
+    claim, gateway = system.store.journal.claim, system.services[0].gateway
+    claiming, left = asyncio.Event(), asyncio.Event()
+
+    async def late(*args: Any, **more: Any) -> Any:
+        claiming.set()
+        await left.wait()
+        return await claim(*args, **more)
+
+    monkeypatch.setattr(system.store.journal, "claim", late)
+    client = await system.connect(path)
+    await client.send("session.update", session={})
+    await asyncio.wait_for(claiming.wait(), WAIT_S)
+    [served] = gateway.sockets
+    served.wire.on_room = left.set
+    await client.ws.close(code=4000)
+    [held] = system.shard.sessions.values()
+    await until(system, lambda: held.detached)
+    assert [type(command) for _, command in held.commands] == ([SessionClose] if closed else [])
 
 
 @pytest.mark.parametrize(("frame", "code"), [("{no", "invalid_json"), ("[1]", "bad_event")])

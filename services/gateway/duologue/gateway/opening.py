@@ -136,6 +136,8 @@ class Opening:
             head = await self._claim(answer) if await self._use_secret() else None
             if head is None:
                 return self._refuse("store_unavailable", "the journal does not answer", TRY_AGAIN)
+            if not self._wire.is_open and not self._connection.openai:  # the others have their token already
+                return self._refuse("session_closed", "the client has left", POLICY)
             self._announce(attachment, answer, head)
             done = True
             return attachment
