@@ -1,4 +1,4 @@
-"""Faults of interruption that users reported elsewhere. BAR-08 is with the workers, BAR-13 with the real detector."""
+"""Faults of interruption that users reported elsewhere. BAR-08 is in `unit/inline`, BAR-13 in `unit/hearing`."""
 
 from __future__ import annotations
 
