@@ -18,7 +18,11 @@ INPUT_RATE_HZ = 16_000
 INLINE_MS = 200
 """Longer appends are converted elsewhere, and what comes behind them waits."""
 MAY_WAIT = 64
-"""How much may wait behind one."""
+"""How much may wait behind one, or for room in the output."""
+CROWD = 16
+"""The ordered input waits while more than half of what the output may hold (`world.LIMITS`: 60 events or 100 kB) is
+under way. Sound that a cancel takes back goes in pairs with text, or fills the 100 kB: of either at least so many
+events still come."""
 CUTS = ("response.cancel", "input.cancel", "barge_in", "output_audio_buffer.clear")
 COUNTED = {
     "session.heartbeat": "session.heartbeat",
@@ -41,6 +45,8 @@ class Sent:
     event_id: str
     kind: str
     text: str
+    told_until: float
+    """What came before is known as delivered where the session lives when this gets there."""
     audio_ms: int = 0
     item_id: str = ""
 
@@ -60,7 +66,7 @@ class Commands:
         if audio_ms:
             frame["audio"] = _audio(audio_ms)
         item_id = fields["item"]["id"] if kind == "conversation.item.create" else ""
-        sent = Sent(event_id, kind, _encode(frame).decode(), audio_ms, item_id)
+        sent = Sent(event_id, kind, _encode(frame).decode(), self._record.told_until(), audio_ms, item_id)
         self.sent.append(sent)
         return sent
 
@@ -103,11 +109,16 @@ class Commands:
         return due
 
     def _droppable(self) -> list[Sent]:
-        """Input that a cancel may have found waiting behind a long append, and dropped unread."""
+        """Input that a cancel may have found waiting, behind a long append or for room, and dropped unread."""
         dropped: dict[str, Sent] = {}
         waiting: list[Sent] = []
-        for sent in self.sent:
+        clears = 0
+        for at, sent in enumerate(self.sent):
+            clears += COUNTED.get(sent.kind) == "clear"
             if sent.kind in ("input.cancel", "barge_in"):
+                if self._record.under_way(sent.told_until, clears) >= CROWD:
+                    before = self.sent[max(0, at - MAY_WAIT) : at]
+                    waiting = [one for one in before if one.kind.startswith("input_audio_buffer")]
                 dropped.update((one.event_id, one) for one in waiting)
                 waiting = []
             elif sent.audio_ms > INLINE_MS or (waiting and sent.kind.startswith("input_audio_buffer")):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import functools
 import re
+from bisect import bisect_left
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ SAMPLES = UNIT_MS * RATE_HZ // 1000
 CYCLE = 64
 """A tone comes back to its phase after so many units: a unit knows its place among them."""
 CUT_S = 4.0
+ACK_S, LATE_ACK_S = 0.06, 0.3
+"""So long after it came an event may not be known as delivered where the session lives; and with a late bus."""
 LEVEL = 0.3 * 32767
 TEXT = "response.output_audio_transcript.delta"
 _RESPONSE_ID = re.compile(r"resp-(.+)-(\d+)-[0-9a-f]{8}")
@@ -100,6 +103,10 @@ class Record:
         self.seq = 0
         """The last number received."""
         self.epoch = 0
+        self._came: list[float] = []
+        """When each seq came, from 1."""
+        self._cleared: list[int] = []
+        """The seq of each `input_audio_buffer.cleared`."""
         self.responses: dict[str, Heard] = {}
         self.open: str | None = None
         self.items: Counter[str] = Counter()
@@ -117,6 +124,17 @@ class Record:
         """It was told of a gap: it goes on from the head, and knows no more what it has missed."""
         self.may_end: str = ""
         """Why this session may end without having been asked to."""
+
+    def told_until(self) -> float:
+        """What came before this is known as delivered by the time at which a command of now arrives."""
+        world = self._world
+        return world.now - (LATE_ACK_S if world.weather.late else ACK_S)
+
+    def under_way(self, told_until: float, clears: int) -> int:
+        """How many events may have been under way when the `clears`-th command that is answered by
+        `input_audio_buffer.cleared` was carried out: they came after `told_until` and before the answer."""
+        through = self._cleared[clears - 1] if clears <= len(self._cleared) else self.seq
+        return through - bisect_left(self._came, told_until)
 
     def fail(self, what: str) -> None:
         self._world.fail(f"session {self.name} ({self.session_id}): {what}")
@@ -137,6 +155,7 @@ class Record:
         if seq != self.seq + 1:
             self.fail(f"seq {seq} where {self.seq + 1} was due ({event['type']})")
         self.seq = seq
+        self._came.append(self._world.now)
         self.events += 1
         if self.terminal:
             self.fail(f"{event['type']} after {self.terminal}")
@@ -159,6 +178,8 @@ class Record:
         answered = ANSWERS.get(kind)
         if answered is not None:
             self.answers[answered] += 1
+            if answered == "clear":
+                self._cleared.append(self.seq)
         elif kind == "conversation.item.created":
             self._created(event["item"])
         elif kind == "error":

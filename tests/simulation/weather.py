@@ -26,6 +26,11 @@ class BusWeather(Policy):
     def slow(self, name: str, until: float, late_s: float) -> None:
         self._slow[name] = (until, late_s)
 
+    @property
+    def late(self) -> bool:
+        """Some process has slow wires, or had just now."""
+        return any(self._world.now < until + late_s for until, late_s in self._slow.values())
+
     def break_next(self, sender: str, receiver: str, *, lose: bool) -> None:
         """The next message that `sender` writes to `receiver` ends the connection, or is lost on the way."""
         (self._lose if lose else self._cut)[sender] = receiver

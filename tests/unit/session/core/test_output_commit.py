@@ -9,7 +9,7 @@ from unit.session.core.session_world import World, error_codes, pick, spoken, ty
 from unit.session.core.test_responses import asked
 
 from duologue.fence import CommandNo, DeliveryId
-from duologue.protocol.duplex import Commit, ContentPart, CreateItem, SessionHeartbeat, message_item
+from duologue.protocol.duplex import CancelInput, Commit, ContentPart, CreateItem, SessionHeartbeat, message_item
 from duologue.session.core import (
     Attached,
     CheckpointWanted,
@@ -51,18 +51,29 @@ def test_streaming_events_leave_at_once_but_never_overtake() -> None:
     assert len(seen) == 3
 
 
-def test_a_checkpoint_holds_the_outbox_and_no_sound() -> None:
+def test_a_checkpoint_holds_what_an_heir_cannot_have_from_anybody_else() -> None:
     world = World(auto=True, holds=["delivers", "covers"])
     world.fact(Covered(1))
     world.say(2000)
     world.answer(spoken("x" * 50))
     world.fact(Covered(world.checkpoints[-1].number))
     state = msgspec.msgpack.decode(world.checkpoints[-1].body, type=DuplexEngineSession)
-    assert len(world.checkpoints[-1].body) < 10_000
-    assert not state.sound.flights and not state.sound.feed.pcm
+    assert len(state.sound.feed.pcm) + state.sound.flight_bytes > 100_000, "input that no stage has consumed"
+    assert state.sound.flights and not any(flight.frames for flight in state.sound.flights.values())
     kept = [*state.outbox.sent, *state.outbox.held]
     assert b"response.created" in b"".join(entry.body for entry in kept)
-    assert all(entry.structural for entry in kept)
+    assert any(entry.media_of for entry in kept), "sound that nobody has acknowledged"
+
+
+def test_a_checkpoint_of_a_client_that_is_far_behind_holds_what_is_structural() -> None:
+    buffer = DuplexOutputBuffer()
+    for n in range(1, 41):
+        buffer.put(Entry(n, bytes(10_000), n % 4 == 0))
+    assert all(entry.structural for entry in buffer.kept().held) and len(buffer.kept().sent) == 0
+    buffer.acknowledge(3)
+    buffer.release(40)
+    buffer.acknowledge(20)
+    assert buffer.kept() is buffer
 
 
 def test_a_store_that_stays_away_is_waited_for_once() -> None:
@@ -176,6 +187,22 @@ def test_a_burst_of_commands_waits_for_room_in_the_output(held: str) -> None:
     assert world.machine.applied == world.machine.covered == CommandNo(1, world.sent)
 
 
+def test_a_cancel_takes_back_input_that_waits_for_room_and_leaves_the_rest() -> None:
+    world = World(holds=["delivers"], limits=SessionLimits(max_output_events=12))
+    world.say()
+    for number in range(4):
+        world.send(CreateItem(item=message_item(f"item_{number}", "user", text_part(number))))
+    world.send(Commit())
+    assert world.machine.input_waits
+    assert types(world.send(CancelInput())) == ["input_audio_buffer.cleared"]
+    world.holds.clear()
+    world.fact(Delivered(DeliveryId(1, world.last_n)))
+    assert not world.machine.input_waits
+    assert not pick(world.events, "input_audio_buffer.committed")
+    assert len(pick(world.events, "conversation.item.done")) == 4
+    assert world.machine.applied == CommandNo(1, world.sent)
+
+
 def test_an_attachment_does_not_wait_for_room_that_only_it_can_make() -> None:
     world = World(holds=["delivers"], limits=SessionLimits(max_output_events=40))
     for number in range(10):
@@ -210,12 +237,24 @@ def test_an_acknowledgement_is_a_watermark_and_frees() -> None:
     assert buffer.fits(limits.max_output_bytes, True, limits)
 
 
-def test_a_new_owner_numbers_what_is_left_anew() -> None:
+def test_a_new_owner_keeps_the_ids_of_what_is_left_and_numbers_on() -> None:
     buffer = DuplexOutputBuffer()
     for n in range(1, 5):
+        buffer.n = n
         buffer.put(Entry(n, b"x", True))
-    assert [deliver.n for deliver in buffer.renumber(2)] == [1, 2]
-    assert (buffer.n, buffer.size_bytes) == (2, 2)
+    buffer.inherit(7)
+    buffer.journaled(DeliveryId(7, 2))
+    buffer.n += 1
+    buffer.sent.append(Entry(buffer.n, b"x", True))
+    assert [(entry.of, entry.n) for entry in buffer.sent] == [(7, 3), (7, 4), (0, 5)]
+    assert not buffer.acknowledge(9, of=6), "an older owner's acknowledgement"
+    assert [entry.n for entry in buffer.acknowledge(3, of=7)] == [3]
+    assert not buffer.acknowledge(3, of=7)
+    buffer.inherit(8)
+    assert [(entry.of, entry.n) for entry in buffer.sent] == [(7, 4), (8, 5)]
+    assert [entry.n for entry in buffer.acknowledge(90, of=7)] == [4], "not what was made after it"
+    buffer.sent.append(Entry(6, b"x", True))
+    assert [entry.n for entry in buffer.acknowledge(5)] == [5], "ours cover all that is older"
 
 
 def test_unacknowledged_events_are_told_again_to_a_new_egress() -> None:
