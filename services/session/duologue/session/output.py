@@ -100,7 +100,7 @@ class SessionOutput:
         if order.n <= self.last_n:
             return
         self.last_n = order.n
-        delivery = Delivery(order.n, order.media_of, order.epoch, order.close_code, order.close_reason)
+        delivery = Delivery(order.n, order.media_of, order.epoch, order.close_code, order.close_reason, order.of)
         if order.close_code:
             self.end = delivery
         self._unsent.append((delivery, order.body))
@@ -147,12 +147,16 @@ class SessionOutput:
             self._unacked = deque()
 
     def acknowledged(self, through: DeliveryId) -> None:
-        """Forget what is on a socket or in the journal. An older owner's numbers say nothing of ours."""
-        if through.owner != self.owner_number:
+        """Forget what is on a socket or in the journal. An older owner's numbers say nothing of ours, but of what it
+        made and we inherited."""
+        by, n = through.owner, through.n
+        if by > self.owner_number:
             return
-        n = through.n
         for events in (self._unacked, self._unsent):
-            while events and events[0][0].n <= n:
+            while events:
+                made_by = events[0][0].of or self.owner_number
+                if made_by > by or (made_by == by and events[0][0].n > n):
+                    break
                 events.popleft()
             if events:
                 return

@@ -55,6 +55,21 @@ class SessionMachine(Protocol):
         ...
 
     @property
+    def responding(self) -> bool:
+        """A response is open."""
+        ...
+
+    @property
+    def time(self) -> float:
+        """Session time of the last fact."""
+        ...
+
+    @property
+    def detached_since(self) -> float | None:
+        """Session time at which its client went, or None."""
+        ...
+
+    @property
     def applied(self) -> CommandNo:
         """The newest client command that was applied."""
         ...

@@ -264,12 +264,12 @@ def test_adoption_ends_what_was_open_and_tells_the_rest_again() -> None:
     world.answer(spoken("one "))
     checkpoint = world.checkpoints[-1].body
     heir = DuplexSessionMachine.restore(checkpoint, plugin=world.plugin, owner=2)
-    effects = heir.handle(Adopted(2, DeliveryId(1, 1)), 5.0)
+    effects = heir.handle(Adopted(2, DeliveryId(1, 1), 1), 5.0)
     assert heir.fence.owner == 2 and heir.fence.binding == 2 and heir.fence.epoch == 1
     opened = [effect for effect in effects if isinstance(effect, OpenStages)]
     assert opened[0].fence == heir.fence
     told = [effect for effect in effects if isinstance(effect, Deliver)]
-    assert [deliver.n for deliver in told] == list(range(1, len(told) + 1))
+    assert [(deliver.of, deliver.n) for deliver in told] == [(1, n) for n in range(2, len(told) + 2)]
     assert not [effect for effect in effects if isinstance(effect, Submit)]
 
 

@@ -93,7 +93,9 @@ class FakeMachine:
         self.covered = CommandNo()
         self.last_client_event_id: str | None = None
         self.input_audio_end_ms = 0
-        self.closed = False
+        self.closed = self.responding = False
+        self.time = 0.0
+        self.detached_since: float | None = None
         self.stale: dict[str, int] = {}
         self.observed = Observations()
         self.story: list[tuple[float, str, list[str]]] = []

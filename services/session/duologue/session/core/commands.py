@@ -139,11 +139,15 @@ class Covered(Fact, frozen=True):
 
 
 class Adopted(Fact, frozen=True):
-    """A new owner continues from a checkpoint: what the journal already holds, and what it says of the open
-    response."""
+    """A new owner continues from a checkpoint."""
 
     owner: int
     journaled: DeliveryId
+    """Up to here the journal has its events, for good: the owner before cannot write there any more."""
+    before: int = 0
+    """The owner that wrote the checkpoint."""
+    told: tuple[tuple[DeliveryId, bytes], ...] = ()
+    """What the journal holds, as rendered. Asked for only while a response is open."""
 
 
 class CheckpointWanted(Fact, frozen=True):

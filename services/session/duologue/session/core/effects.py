@@ -12,7 +12,7 @@ class Order(msgspec.Struct, frozen=True, tag=True):
 
 
 class Deliver(Order, frozen=True):
-    """Hand one rendered event (JSON without a sequence number) to the egress. `n` counts under this owner."""
+    """Hand one rendered event (JSON without a sequence number) to the egress. `n` only grows, from owner to owner."""
 
     n: int
     body: bytes
@@ -20,6 +20,8 @@ class Deliver(Order, frozen=True):
     epoch: int = 0
     close_code: int = 0
     close_reason: str = ""
+    of: int = 0
+    """The owner that made it, where that is one before us; 0: ourselves."""
 
 
 class Submit(Order, frozen=True):

@@ -203,6 +203,8 @@ class Intake(msgspec.Struct):
     gap_units: int = 0
     released: CommandNo = CommandNo()
     """Commands up to this one do not wait for the output: an attachment waits for them."""
+    again: list[Applied] = []
+    """What an owner before us applied ahead of older commands, which it did not: these are sent again, those too."""
     results: int = 0
     """Results of function calls that no response was made from (`answers="plan"`)."""
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from duologue.fence import StageFence
+from duologue.fence import DeliveryId, StageFence
 from duologue.session.core import (
+    adoption,
     closing,
     deadlines,
     failures,
@@ -62,8 +63,7 @@ def take(ctx: SessionContext, command: SessionCommand, checkpoints: Checkpoints)
             elif state.aborting.units and _bound(ctx, command.fence, "output"):
                 stages.consumed_after_all(ctx, command.unit)
         case Delivered():
-            if command.through.owner >= state.owner:
-                _delivered(ctx, command.through.n)
+            _delivered(ctx, command.through)
         case Covered():
             _covered(ctx, command.number)
         case Tick():
@@ -102,7 +102,7 @@ def take(ctx: SessionContext, command: SessionCommand, checkpoints: Checkpoints)
         case CloseRequested():
             closing.close(ctx, command.reason, close_code=command.close_code)
         case Adopted():
-            _adopted(ctx, command)
+            adoption.adopt(ctx, command, checkpoints)
         case _:
             assert_never(command)
 
@@ -130,8 +130,9 @@ def _bound(ctx: SessionContext, fence: StageFence, kind: str) -> bool:
     return False
 
 
-def _delivered(ctx: SessionContext, through: int) -> None:
-    for entry in ctx.state.outbox.acknowledge(through):
+def _delivered(ctx: SessionContext, through: DeliveryId) -> None:
+    of = 0 if through.owner == ctx.state.owner else through.owner
+    for entry in ctx.state.outbox.acknowledge(through.n, of):
         if entry.media_of:
             ledger = ctx.state.ledgers.get(entry.media_of)
             if ledger is not None:
@@ -170,18 +171,6 @@ def _detached(ctx: SessionContext, command: Detached) -> None:
     ctx.effects.extend(unacknowledged(ctx))
     if command.clean and not ctx.duplex:
         closing.close(ctx, "client_close")
-
-
-def _adopted(ctx: SessionContext, command: Adopted) -> None:
-    """A new owner goes on: what the old one had open is lost, what it had told stands."""
-    state = ctx.state
-    state.owner = command.owner
-    ctx.effects.extend(state.outbox.renumber(command.journaled.n))
-    sound = state.sound
-    sound.flights, sound.flight_bytes, sound.in_window = {}, 0, 0
-    stages.unbind(ctx)
-    failures.end_failed(ctx, "shard_lost")
-    stages.open_stages(ctx)
 
 
 def unacknowledged(ctx: SessionContext) -> list[Deliver]:

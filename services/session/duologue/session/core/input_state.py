@@ -70,6 +70,11 @@ def clear(ctx: SessionContext) -> None:
     state.turn_state = "idle"
 
 
+def sound_bytes(ctx: SessionContext) -> int:
+    """The same without what waits for its turn in the queue."""
+    return input_bytes(ctx) - ctx.state.intake.queue_bytes
+
+
 def input_bytes(ctx: SessionContext) -> int:
     """All sound that is held for this session, and camera frames, under way included."""
     sound = ctx.state.sound

@@ -30,7 +30,7 @@ from duologue.protocol.duplex import (
     SessionResume,
     TurnSignal,
 )
-from duologue.session.core import appends, conversions, input_queue, items, judging
+from duologue.session.core import adoption, appends, conversions, input_queue, items, judging
 from duologue.session.core.carry_out import guarded
 from duologue.session.core.commands import Detected, FromClient, InputRefused, Offloaded
 from duologue.session.core.context import SessionContext
@@ -56,6 +56,9 @@ def from_client(ctx: SessionContext, fact: FromClient) -> None:
     state = ctx.state
     no, queue = fact.no, state.intake.queue
     if no <= state.applied.no or (queue and input_queue.known(ctx, no)):
+        ctx.stale("command")
+        return
+    if state.intake.again and adoption.applied_before(ctx, fact):
         ctx.stale("command")
         return
     state.life.active_at = ctx.now
@@ -103,12 +106,16 @@ def release(ctx: SessionContext) -> None:
 
 
 def refused(ctx: SessionContext, fact: InputRefused) -> None:
-    """Tell what the manager turned away, in the order of the input."""
+    """Tell what the manager turned away: sound in the order of the input, one commit too many at once."""
     state, numbered = ctx.state, fact.no != CommandNo()
     if numbered and (fact.no <= state.applied.no or (state.intake.queue and input_queue.known(ctx, fact.no))):
         ctx.stale("command")
         return
     state.outbox.dirty = True
+    if state.intake.queue and numbered and not fact.param:
+        state.ahead.append(Applied(fact.no, fact.event_id))
+        input_queue.tell_refusal(ctx, fact)
+        return
     if state.intake.queue:
         state.intake.queue.append(Queued(fact.no if numbered else None, None, refusal=fact))
         return

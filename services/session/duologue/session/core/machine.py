@@ -184,6 +184,15 @@ class DuplexSessionMachine:
         return bool(self._ctx.state.intake.queue)
 
     @property
+    def responding(self) -> bool:
+        return self._ctx.state.response is not None
+
+    @property
+    def time(self) -> float:
+        """Session time of the last fact."""
+        return self._ctx.state.now
+
+    @property
     def applied(self) -> CommandNo:
         return self._ctx.state.applied.no
 

@@ -9,8 +9,8 @@ import msgspec
 from duologue.model.plugin import DuplexModelPlugin
 from duologue.protocol.duplex import Dialect, RealtimeProtocolError, SessionConfig
 from duologue.protocol.duplex import SessionLimits as GrantedLimits
+from duologue.session.core import adoption, history, stages
 from duologue.session.core import config as session_config
-from duologue.session.core import history, stages
 from duologue.session.core.context import SessionContext
 from duologue.session.core.detection import refusal
 from duologue.session.core.engine_session import DuplexEngineSession
@@ -78,6 +78,8 @@ def restore_session(body: bytes, *, plugin: DuplexModelPlugin[Any], owner: int) 
     state = msgspec.msgpack.decode(body, type=DuplexEngineSession)
     if owner < state.owner:
         raise ValueError(f"owner {owner} is older than {state.owner}, which wrote this session")
+    if owner > state.owner:
+        adoption.inherit(state, state.owner)
     state.owner = owner
     kind: type[msgspec.Struct] = plugin.state_type
     model = msgspec.msgpack.decode(state.plugin_state, type=kind)

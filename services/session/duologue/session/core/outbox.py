@@ -11,10 +11,16 @@ Rule 4. If a checkpoint stays away longer than the journal deadline the breaker 
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
+from duologue.fence import DeliveryId
 from duologue.session.core.effects import Deliver
 from duologue.session.core.limits import SessionLimits
+
+MAX_KEPT_BYTES: Final = 256 * 1024
+"""More than this of events that nobody has acknowledged, and a checkpoint keeps only the structural ones."""
 
 
 class Entry(msgspec.Struct, array_like=True, gc=False):
@@ -28,9 +34,11 @@ class Entry(msgspec.Struct, array_like=True, gc=False):
     through_ms: float = 0.0
     close_code: int = 0
     close_reason: str = ""
+    of: int = 0
+    """The owner that made it, where that is one before us; 0: ourselves."""
 
     def deliver(self) -> Deliver:
-        return Deliver(self.n, self.body, self.media_of, self.epoch, self.close_code, self.close_reason)
+        return Deliver(self.n, self.body, self.media_of, self.epoch, self.close_code, self.close_reason, self.of)
 
 
 class DuplexOutputBuffer(msgspec.Struct):
@@ -99,12 +107,15 @@ class DuplexOutputBuffer(msgspec.Struct):
         self.breaker = True
         return self.release(self.n)
 
-    def acknowledge(self, through: int) -> list[Entry]:
-        """Forget what the egress has written; returns it."""
+    def acknowledge(self, through: int, of: int = 0) -> list[Entry]:
+        """Forget what the egress has written; returns it. `of`: the owner that `through` counts under; 0: ourselves."""
         count = 0
         for entry in self.sent:
-            if entry.n > through:
-                break
+            if entry.of == of:
+                if entry.n > through:
+                    break
+            elif of and (not entry.of or entry.of > of):
+                break  # made after all that is acknowledged
             count += 1
         if not count:
             return []
@@ -126,20 +137,28 @@ class DuplexOutputBuffer(msgspec.Struct):
             setattr(self, name, kept)
         return before - self.events
 
-    def structural(self) -> DuplexOutputBuffer:
-        """What a checkpoint keeps of it: events an heir has to deliver."""
+    def kept(self) -> DuplexOutputBuffer:
+        """What a checkpoint keeps of it: all that an heir has to deliver. Of a client that is far behind it is only
+        what is structural: sound that it would hear much later is not written again and again."""
+        if self.size_bytes <= MAX_KEPT_BYTES:
+            return self
         return msgspec.structs.replace(
             self,
             sent=[entry for entry in self.sent if entry.structural],
             held=[entry for entry in self.held if entry.structural],
         )
 
-    def renumber(self, journaled: int) -> list[Deliver]:
-        """For a new owner: everything not journaled, numbered anew from 1, free to go."""
-        left = [entry for entry in (*self.sent, *self.held) if entry.n > journaled]
-        for n, entry in enumerate(left, 1):
-            entry.n = n
-        self.n, self.sent, self.held = len(left), left, []
-        self.size_bytes = sum(len(entry.body) for entry in left)
+    def inherit(self, before: int) -> None:
+        """For a new owner: all of it was made by the owner `before`, and its causes are in the checkpoint. The ids
+        stand: an egress that has them numbered knows them again. Own numbers go on above."""
+        self.sent, self.held = [*self.sent, *self.held], []
+        for entry in self.sent:
+            entry.of = entry.of or before
+        self.size_bytes = sum(len(entry.body) for entry in self.sent)
         self.outstanding, self.breaker = 0, False
-        return [entry.deliver() for entry in left]
+
+    def journaled(self, through: DeliveryId) -> None:
+        """For a new owner, before anything else: what is in the journal need not be told. The end of the session is
+        all the same: whoever attaches has to know of it, and its egress knows that it is out."""
+        self.sent = [e for e in self.sent if DeliveryId(e.of, e.n) > through or e.close_code]
+        self.size_bytes = sum(len(entry.body) for entry in self.sent)
