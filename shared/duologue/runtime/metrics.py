@@ -97,6 +97,13 @@ SESSION_CHECKPOINT_LATENCY = histogram(
 SESSION_POISON = counter("session", "poison_units", "Sessions closed because a unit was in flight at two deaths.")
 SESSION_CORE_FAULTS = counter("session", "core_faults", "Faults of ours in a session, by what came of it.", ["result"])
 
+SESSION_REBUILDS = counter("session", "rebuilds", "Lost contexts given to new stages.", ["kind", "outcome"])
+SESSION_REBUILD = histogram("session", "rebuild_seconds", "From open stages to a rebuilt context.", SPOKEN_SECONDS)
+SESSION_REBUILD_UNITS = counter("session", "rebuild_units", "Units replayed to rebuild contexts.")
+SESSION_INPUT_RECORDED = counter("session", "input_recorded_units", "Units of input kept for rebuilds.")
+SESSION_INPUT_UNRECORDED = counter(
+    "session", "input_unrecorded_units", "Such units forgotten because the store did not take them."
+)
 SESSION_CHAT_TURNS = counter("session", "chat_turns", "Chat turns that ended here, by result.", ["result"])
 SESSION_CHAT_SLOTS = gauge("session", "chat_used_slots", "Chat turns under way.", ["pipeline"])
 

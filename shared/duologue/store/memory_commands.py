@@ -10,13 +10,16 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
+_PART = 1 << 64
+"""Of a stream's id."""
+
 
 class CommandError(Exception):
     """What a server would answer with `-ERR`."""
 
 
 class Stream:
-    """Entries in order of their sequence number (ids are `<seq>-0` throughout)."""
+    """Entries in order of their ids, each one number: `<ms>-<seq>` is ms * 2^64 + seq."""
 
     def __init__(self) -> None:
         self.ids: list[int] = []
@@ -149,7 +152,7 @@ class MemoryCommands:
         high = len(stream.ids) if last == b"+" else bisect_left(stream.ids, _seq(last) + 1)
         if count:
             high = min(high, low + int(count[1]))
-        return [[b"%d-0" % stream.ids[i], list(stream.fields[i])] for i in range(low, high)]
+        return [[b"%d-%d" % divmod(stream.ids[i], _PART), list(stream.fields[i])] for i in range(low, high)]
 
     def _xtrim(self, key: bytes, how: bytes, exactly: bytes, id: bytes) -> int:
         stream = self._get(key)
@@ -191,4 +194,5 @@ class MemoryCommands:
 
 
 def _seq(id: bytes) -> int:
-    return int(id.partition(b"-")[0])
+    ms, _, seq = id.partition(b"-")
+    return int(ms) * _PART + int(seq or 0)

@@ -86,6 +86,14 @@ class ResumeRefused(msgspec.Struct, frozen=True):
     param: str = ""
 
 
+class InputEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One unit of input that a model heard, opaque. `owner` and `unit` order the entries of a session."""
+
+    owner: int
+    unit: int
+    blob: bytes
+
+
 class SessionStore(ABC):
     """Who owns a session, who is attached to it, and its checkpoint."""
 
@@ -121,6 +129,18 @@ class SessionStore(ABC):
     @abstractmethod
     async def read_checkpoint(self, session_id: str) -> Checkpoint | None:
         """The newest checkpoint, or None if there is none."""
+
+    @abstractmethod
+    async def record(
+        self, session_id: str, owner: Owner, entries: Sequence[InputEntry], keep: tuple[int, int] | None = None
+    ) -> Done | Refused:
+        """Append what was heard; an entry that is there, or before the last one there, is skipped. `keep`: forget
+        what is before this owner and unit."""
+
+    @abstractmethod
+    async def recorded(self, session_id: str) -> tuple[InputEntry, ...]:
+        """What was heard and not forgotten, oldest first. Units that an heir heard again stand in it once more, under
+        the heir's number."""
 
     @abstractmethod
     async def activate(

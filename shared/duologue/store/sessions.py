@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from duologue.fence import Owner
@@ -10,6 +10,7 @@ from duologue.store.ports import (
     Activated,
     Checkpoint,
     Done,
+    InputEntry,
     Owned,
     Refused,
     ResumeRefused,
@@ -70,6 +71,17 @@ class ScriptedSessions(SessionStore):
         owner, number, blob = await self._run("recall", session_id)
         return None if blob is None else Checkpoint(int(owner), int(number), blob)
 
+    async def record(
+        self, session_id: str, owner: Owner, entries: Sequence[InputEntry], keep: tuple[int, int] | None = None
+    ) -> Done | Refused:
+        flat: list[Arg] = [part for entry in entries for part in (entry.owner, entry.unit, entry.blob)]
+        first = "" if keep is None else f"{keep[0]}-{keep[1]}"
+        return _done(await self._run("record", session_id, owner.number, owner.incarnation, first, *flat))
+
+    async def recorded(self, session_id: str) -> tuple[InputEntry, ...]:
+        _, found = await self._run("recorded", session_id)
+        return tuple(_input_entry(id, blob) for id, blob in found)
+
     async def activate(
         self,
         session_id: str,
@@ -123,6 +135,11 @@ class ScriptedSessions(SessionStore):
     async def look_up(self, session_id: str) -> Activated | None:
         reply = await self._run("look_up", session_id)
         return Activated(_record(reply), _owner(reply)) if reply[0] == b"ok" else None
+
+
+def _input_entry(id: bytes, blob: bytes) -> InputEntry:
+    owner, _, unit = id.partition(b"-")
+    return InputEntry(int(owner), int(unit), blob)
 
 
 def _owner(reply: list[Any]) -> Owner:

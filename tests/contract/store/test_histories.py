@@ -11,7 +11,7 @@ from duologue.fence import DeliveryId, Owner
 from duologue.store.embedded import EmbeddedStore
 from duologue.store.journals import JournalLimits
 from duologue.store.memory import MemoryStore
-from duologue.store.ports import SessionRecord
+from duologue.store.ports import InputEntry, SessionRecord
 from duologue.store.redis import RedisStore
 
 pytestmark = pytest.mark.contract
@@ -37,6 +37,8 @@ def operation(r: random.Random, sid: str) -> Operation:
     blob = r.randbytes(r.randrange(120))
     batch = [(DeliveryId(owner.number, first + i), blob) for i in range(count)]
     gateway = r.choice(("g0", "g1", "g2"))
+    entries = [InputEntry(owner.number, first + i, blob) for i in range(count)]
+    keep = r.choice((None, (owner.number, seq)))
     choices: list[Operation] = [
         lambda s: s.sessions.own(sid, incarnation="a", create=record, attempt=attempt),
         lambda s: s.sessions.own(sid, incarnation=owner.incarnation, above=small, attempt=attempt),
@@ -50,6 +52,8 @@ def operation(r: random.Random, sid: str) -> Operation:
         lambda s: s.sessions.let_go(sid, small, new_digest=new),
         lambda s: s.sessions.touch(sid, owner),
         lambda s: s.sessions.look_up(sid),
+        lambda s: s.sessions.record(sid, owner, entries, keep),
+        lambda s: s.sessions.recorded(sid),
         lambda s: s.journal.claim(sid, owner=owner, egress=small, generation=small, claimant=attempt),
         lambda s: s.journal.fence(sid, owner),
         lambda s: s.journal.head(sid),

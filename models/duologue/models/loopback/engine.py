@@ -34,6 +34,7 @@ from duologue.model.pipeline import PipelineSpec
 from duologue.models.loopback.echo import HISTORY_BYTES, upsample
 from duologue.models.loopback.heads import (
     CALL,
+    CONTINUATION,
     LISTEN,
     SPEAK,
     UNDECIDED,
@@ -44,6 +45,7 @@ from duologue.models.loopback.heads import (
     decode_head,
     encode,
 )
+from duologue.models.loopback.memory import Memory
 from duologue.models.loopback.options import LoopbackOptions, read_options
 from duologue.models.loopback.playhead import ANSWER_UNITS, Playhead, ScriptPlayhead, TalkPlayhead
 from duologue.models.loopback.shares import share_of, words_of
@@ -171,18 +173,33 @@ class LoopbackStage(StageEngine):
 
 
 class _Ear(_Place):
-    __slots__ = ("context", "doomed", "echoes", "history", "playhead", "seen")
+    __slots__ = ("before", "context", "doomed", "echoes", "history", "memory", "playhead", "seen")
 
     def __init__(self, incarnation: int, config: StageConfig, stage: int, playhead: Playhead) -> None:
         super().__init__(incarnation, config, stage)
         self.playhead = playhead
         self.echoes = config.audio.kind == "echo"
-        self.history = bytes(HISTORY_BYTES)
+        self.history = self.before = bytes(HISTORY_BYTES)
+        """The last samples, and those before the unit that came last."""
         self.seen: list[str] = []
         """Units with camera frames that were not told yet, the newest `MAX_SEEN`."""
         self.context = 0
+        self.memory = Memory(config.heard) if config.heard else None
         fail = config.fail
         self.doomed = fail if fail is not None and fail.how == "error" else None
+
+    def hear(self, pcm: bytes) -> None:
+        """Take a unit in."""
+        self.context += 1
+        if self.context >= self.config.context_units:
+            self.context //= 2  # rollover: the older half is compacted away
+        if self.echoes:
+            self.before = self.history
+            self.history = (self.history + pcm)[-HISTORY_BYTES:]
+
+
+_REPLAYED: Final = encode(Decision(UNDECIDED, 0, 0, 0, False, 0, b""))
+"""What the stages after the first are told of a unit that was heard before: they keep nothing of a session."""
 
 
 class Hear(LoopbackStage):
@@ -202,23 +219,26 @@ class Hear(LoopbackStage):
     def step(self, place: _Place, unit: StageUnit) -> tuple[bytes, tuple[bytes, ...], bool]:
         assert isinstance(place, _Ear)
         pcm = unit.frames[0] if unit.frames else b""
-        decision = place.playhead.decide(unit.epoch, decode_head(unit.head), pcm)
+        head = decode_head(unit.head)
+        if place.memory is not None and not head.flags & CONTINUATION:
+            place.memory.hear(pcm)
+        place.hear(pcm)
+        if unit.replay:
+            return _REPLAYED, (), True
+        decision = place.playhead.decide(unit.epoch, head, pcm)
+        if place.memory is not None and decision.kind == SPEAK and not decision.index:
+            decision = msgspec.structs.replace(decision, seen=place.memory.tell())
         if len(unit.frames) > 1:
             place.seen = [*place.seen, _seen(unit)][-MAX_SEEN:]
         if place.seen and place.config.frames and decision.kind == SPEAK:
-            decision = msgspec.structs.replace(decision, seen=f" (saw {'; '.join(place.seen)})")
+            decision = msgspec.structs.replace(decision, seen=f"{decision.seen} (saw {'; '.join(place.seen)})")
             place.seen = []
         doomed = place.doomed
         if doomed is not None and unit.unit == doomed.unit and unit.attempt < doomed.times:
             place.playhead.give_up()  # a later stage fails this unit, and with it the response
-        place.context += 1
-        if place.context >= place.config.context_units:
-            place.context //= 2  # rollover: the older half is compacted away
         frames: tuple[bytes, ...] = ()
-        if place.echoes:
-            if decision.kind == SPEAK:
-                frames = (place.history + pcm,)
-            place.history = (place.history + pcm)[-HISTORY_BYTES:]
+        if place.echoes and decision.kind == SPEAK:
+            frames = (place.before + pcm,)
         return encode(decision), frames, decision.kind != UNDECIDED
 
     def _fail(self, place: _Place, unit: StageUnit) -> None:

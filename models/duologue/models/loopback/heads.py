@@ -75,6 +75,8 @@ class StageConfig(msgspec.Struct, frozen=True, array_like=True):
     """How fast it speaks: a unit of input is answered with so much less sound."""
     frames: bool = False
     """Tell the camera frames that came."""
+    heard: int = 0
+    """How many units of the user's sound are remembered and told."""
 
 
 class Decision(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -187,6 +187,7 @@ class Loopback(DuplexModelPlugin[LoopbackState]):
                     at=state.at,
                     epoch=state.epoch,
                     frames=settings.frames,
+                    heard=settings.heard,
                     speed=1.0 if config.speed is None else float(config.speed),
                 )
             )

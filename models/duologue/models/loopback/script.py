@@ -19,9 +19,10 @@ MAX_STEPS: Final = 1000
 MAX_UNITS: Final = 100_000
 MAX_SCRIPT_BYTES: Final = 32_768
 MAX_STAGE_MS: Final = 60_000
+MAX_HEARD: Final = 1000
 MAX_HZ: Final = 12_000
 
-_KEYS: Final = ("script", "audio", "stage_ms", "jitter_ms", "seed", "fail", "context_units", "frames")
+_KEYS: Final = ("script", "audio", "stage_ms", "jitter_ms", "seed", "fail", "context_units", "frames", "heard")
 _STEPS: Final = ("listen", "speak", "tool_call", "transcript", "when")
 
 
@@ -74,6 +75,8 @@ class Settings(msgspec.Struct, frozen=True):
     context_units: int = 4096
     frames: bool = False
     """What is spoken tells the camera frames that came since, and with which unit."""
+    heard: int = 0
+    """The model remembers so many units of the user's sound, and what is spoken tells a checksum of them."""
 
 
 DEFAULT_SCRIPT: Final = (Step(LISTEN),)
@@ -96,6 +99,7 @@ def parse_settings(value: object, *, stages: int, scripted: bool, context_units:
         fail=_fail(given.get("fail"), stages),
         context_units=_whole("context_units", given.get("context_units", context_units), 2, 1_000_000),
         frames=_switch("frames", given.get("frames", False)),
+        heard=_whole("heard", given.get("heard", 0), 0, MAX_HEARD),
     )
 
 

@@ -128,6 +128,7 @@ class StageBinding:
             order.attempt,
             self._deadlines_ms[stage],
             order.urgent,
+            replay=order.replay,
         )
         self._append(self._links[stage], message, (order.head, *order.frames))
 

@@ -19,6 +19,8 @@ from duologue.runtime.metric_registry import render
 if TYPE_CHECKING:
     from duologue.session.shard import Shard
 
+REBUILD_OUTCOMES: Final = ("done", "empty", "cut_short", "failed", "lost", "store_away")
+"""Shown from the start; others are as rare as an unreadable entry in the store."""
 PROCESSES: Final = ("session", "bus", "store", "process")
 
 
@@ -78,6 +80,14 @@ class Meters:
         self._overflows = Totals(metrics.SESSION_OUTPUT_OVERFLOWS, ("close", "fail_response"))
         self._faults = Totals(metrics.SESSION_CORE_FAULTS, ("restored", "closed", "broken"))
         self._tokens = Totals(metrics.SESSION_TOKENS, ("input_text_tokens", "output_text_tokens"))
+        self._rebuilds = {
+            (kind, outcome): Total(metrics.SESSION_REBUILDS.labels(kind, outcome))
+            for kind in ("input", "history")
+            for outcome in REBUILD_OUTCOMES
+        }
+        self._rebuild_units = Total(metrics.SESSION_REBUILD_UNITS)
+        self._recorded = Total(metrics.SESSION_INPUT_RECORDED)
+        self._unrecorded = Total(metrics.SESSION_INPUT_UNRECORDED)
         self._live = {
             (state, pipeline.name): metrics.SESSION_LIVE.labels(state, pipeline.name)
             for pipeline in shard.pipelines
@@ -143,6 +153,7 @@ class Meters:
         overflows, faults = Tally(tallies.overflows), Tally(tallies.faults)
         tokens = Tally(tallies.tokens)
         faults["broken"] += tallies.broken
+        rebuilds, rebuild_units = Tally(tallies.rebuilds), tallies.rebuild_units
         for resident in self._shard.manager.residents:
             observed = resident.runner.machine.observed
             tallies.take(observed, resident.pipeline)
@@ -153,6 +164,8 @@ class Meters:
             overflows.update(observed.overflows)
             faults.update(observed.faults)
             tokens.update(observed.tokens)
+            rebuilds.update(observed.rebuilds)
+            rebuild_units += observed.rebuild_units
         self._late_acks.follow(late_acks)
         self._purged.follow(purged)
         self._rejected.follow(rejected)
@@ -160,3 +173,11 @@ class Meters:
         self._overflows.follow(overflows)
         self._faults.follow(faults)
         self._tokens.follow(tokens)
+        for labels, count in rebuilds.items():
+            child = self._rebuilds.get(labels)
+            if child is None:
+                child = self._rebuilds[labels] = Total(metrics.SESSION_REBUILDS.labels(*labels))
+            child.follow(count)
+        self._rebuild_units.follow(rebuild_units)
+        self._recorded.follow(tallies.input_recorded)
+        self._unrecorded.follow(tallies.input_unrecorded)

@@ -14,6 +14,7 @@ from duologue.session.attachment import Attachment
 from duologue.session.checkpoints import Checkpointer
 from duologue.session.core import commands as facts
 from duologue.session.core import effects as orders
+from duologue.session.input_tape import InputTape
 from duologue.session.mailbox import Mailbox
 from duologue.session.opening import Opened
 from duologue.session.output import SessionOutput
@@ -60,6 +61,17 @@ class Resident:
             tallies=around.tallies,
         )
         binding = around.hub.bind(self.session_id, opening.pipeline.spec)
+        tape = None
+        if opening.pipeline.spec.rebuild == "input":
+            tape = InputTape(
+                around.store,
+                around.background,
+                self.session_id,
+                owner,
+                pipeline=opening.pipeline.spec,
+                unit_ms=opening.pipeline.plugin.traits.unit_ms,
+                tallies=around.tallies,
+            )
         recorder = None
         if around.recorder is not None:
             recorder = around.recorder.open(self.session_id, opening.described(owner.number))
@@ -76,10 +88,13 @@ class Resident:
             ended=self._ended,
             tallies=around.tallies,
             recorder=recorder,
+            tape=tape,
             mailbox=Mailbox(around.max_facts),
             clockwork=around.clockwork,
         )
         binding.post = self.runner.post
+        if tape is not None:
+            tape.post = self.runner.post
         self.attachment = Attachment(self.runner, opening.link, around.make_egress, self.refused)
 
     def start(self, opened: Opened) -> None:

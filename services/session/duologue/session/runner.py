@@ -25,6 +25,7 @@ from duologue.session.clockwork import Alarm, Clockwork
 from duologue.session.core import commands as facts
 from duologue.session.core import effects as orders
 from duologue.session.detector import FAILED, SpeechDetector
+from duologue.session.input_tape import InputTape
 from duologue.session.mailbox import Mailbox, Taken
 from duologue.session.offload import OffloadPool
 from duologue.session.output import SessionOutput
@@ -65,6 +66,7 @@ class DuplexSessionRunner:
         "_opened_at",
         "_output",
         "_recorder",
+        "_tape",
         "_tallies",
         "_until_sample",
         "closing",
@@ -89,6 +91,7 @@ class DuplexSessionRunner:
         ended: Callable[[str], None],
         tallies: Tallies,
         recorder: SessionRecorder | None = None,
+        tape: InputTape | None = None,
         mailbox: Mailbox | None = None,
         clockwork: Clockwork | None = None,
     ) -> None:
@@ -110,6 +113,7 @@ class DuplexSessionRunner:
         self._tallies = tallies
         self._until_sample = SAMPLE
         self._recorder = recorder
+        self._tape = tape
         self._mailbox = Mailbox() if mailbox is None else mailbox
         self._broken = False
         self._busy = False
@@ -223,6 +227,11 @@ class DuplexSessionRunner:
                 self._binding.submit(effect)
             case orders.Checkpoint():
                 self._checkpointer.put(effect)
+            case orders.RecordInput():
+                if self._tape is not None:
+                    self._tape.record(effect)
+            case orders.RecallInput():
+                self._recall(effect)
             case orders.Abort():
                 self._binding.abort(effect)
             case orders.Invalidate():
@@ -252,6 +261,12 @@ class DuplexSessionRunner:
             effect.kind, effect.body, lambda result, error: self.post(facts.Offloaded(ticket, result, error))
         )
 
+    def _recall(self, effect: orders.RecallInput) -> None:
+        if self._tape is None:
+            self._loop.call_soon(self.post, facts.InputRecalled(effect.ticket, error="not_recorded"))
+        else:
+            self._tape.recall(effect)
+
     def _detect(self, effect: orders.Detect) -> None:
         def answer(state: bytes, probabilities: tuple[float, ...], error: str) -> None:
             self.post(facts.Detected(effect.ticket, state, probabilities, error))
@@ -277,6 +292,8 @@ class DuplexSessionRunner:
             if self._output.end is None:
                 self._tell_fault()
         self._checkpointer.stop()
+        if self._tape is not None:
+            self._tape.stop()
         self._binding.close()
         self._close_timer = self._loop.call_later(CLOSE_TIMEOUT_S, self.finish)
 
@@ -344,6 +361,8 @@ class DuplexSessionRunner:
                 waiting.cancel()
         self._mailbox.clear()
         self._checkpointer.stop()
+        if self._tape is not None:
+            self._tape.stop()
         self._output.point_at(None)
         if self._recorder is not None:
             self._recorder.close()

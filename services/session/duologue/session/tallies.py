@@ -28,6 +28,15 @@ class Tallies:
         """What came too late to mean anything, of sessions that have ended, by kind."""
         self.broken = 0
         """Sessions that a fault of ours in the shell has ended."""
+        self.input_recorded = 0
+        """Units of input that the store has, for rebuilds."""
+        self.input_unrecorded = 0
+        """Such units that were forgotten because the store did not take them in time."""
+        self.input_failures = 0
+        """Writes of such units whose outcome is not known; they are repeated."""
+        self.rebuilds: Counter[tuple[str, str]] = Counter()
+        self.rebuild_units = 0
+        """As the sessions that have ended observed them; so are the next."""
         self.late_acks = self.purged = self.rejected = self.unpaced = 0
         """As the sessions that have ended observed them; so are the next."""
         self.overflows: Counter[str] = Counter()
@@ -38,6 +47,7 @@ class Tallies:
         self.checkpoint_s = metrics.SESSION_CHECKPOINT_LATENCY.observe
 
         self.barge_in_s = metrics.SESSION_BARGE_IN.observe
+        self.rebuild_s = metrics.SESSION_REBUILD.observe
         self._of_pipeline: dict[str, tuple[Observe, Observe]] = {}
 
     def ended(self, machine: SessionMachine, pipeline: str) -> None:
@@ -51,6 +61,8 @@ class Tallies:
         self.overflows.update(observed.overflows)
         self.faults.update(observed.faults)
         self.tokens.update(observed.tokens)
+        self.rebuilds.update(observed.rebuilds)
+        self.rebuild_units += observed.rebuild_units
         self.take(observed, pipeline)
 
     def take(self, observed: Observations, pipeline: str) -> None:
@@ -63,6 +75,7 @@ class Tallies:
         _drain(observed.first_audio_s, first_audio_s)
         _drain(observed.unit_lag_s, unit_lag_s)
         _drain(observed.barge_in_s, self.barge_in_s)
+        _drain(observed.rebuild_s, self.rebuild_s)
 
 
 def _drain(samples: deque[float], observe: Observe) -> None:

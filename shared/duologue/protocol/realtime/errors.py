@@ -142,6 +142,7 @@ def _rows() -> list[ErrorCode]:
         ErrorCode("worker_drained", s, "a stage worker was taken out of service", True),
         ErrorCode("shard_lost", s, "the session's shard died during the response", True),
         ErrorCode("poison_input", s, "one unit brought two workers down; the session ends"),
+        ErrorCode("context_lost", s, "a worker was lost, and the model goes on without all that it had heard"),
         ErrorCode("context_exhausted", s, "the model's context is full and cannot be rolled over"),
         ErrorCode("server_vad_unavailable", s, "no speech detector on this server"),
         # session life and capacity

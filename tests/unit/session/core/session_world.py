@@ -15,6 +15,7 @@ from unit.session.core.fake_models import FakeModel, Head, head_of
 
 from duologue.fence import CommandNo, DeliveryId, StageFence
 from duologue.model.outputs import ModelOutput, TextMark, encode_output
+from duologue.model.plugin import RecordedUnit
 from duologue.protocol.duplex import AppendAudio, Dialect, DuplexCommand
 from duologue.session.core import (
     Abort,
@@ -29,11 +30,14 @@ from duologue.session.core import (
     Detected,
     DuplexSessionMachine,
     FromClient,
+    InputRecalled,
     Invalidate,
     JudgeTurn,
     Offload,
     Offloaded,
     OpenStages,
+    RecallInput,
+    RecordInput,
     SessionCommand,
     SessionEffect,
     SessionLimits,
@@ -91,6 +95,7 @@ class World:
         self.last_n = 0
         self.bodies: dict[int, bytes] = {}
         self.fences: list[StageFence] = []
+        self.recorded: list[RecordedUnit] = []
         request = {"extra_body": {"auto_response": auto}, **session}
         self.machine, effects = DuplexSessionMachine.open(
             session_id=SESSION,
@@ -211,6 +216,12 @@ class World:
             case JudgeTurn():
                 if "judges" not in self.holds:
                     follow.append(TurnJudged(effect.ticket, self.finished))
+            case RecordInput():
+                assert not self.recorded or effect.unit.unit > self.recorded[-1].unit, "heard out of order, or twice"
+                self.recorded.append(effect.unit)
+            case RecallInput():
+                if "recalls" not in self.holds:
+                    follow.append(InputRecalled(effect.ticket, tuple(self.recorded)))
             case Close():
                 self.closed = effect.reason
             case CloseStages() | ControlStage() | Invalidate():

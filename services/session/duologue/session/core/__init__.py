@@ -9,6 +9,7 @@ from duologue.session.core.commands import Delivered as Delivered
 from duologue.session.core.commands import Detached as Detached
 from duologue.session.core.commands import Detected as Detected
 from duologue.session.core.commands import FromClient as FromClient
+from duologue.session.core.commands import InputRecalled as InputRecalled
 from duologue.session.core.commands import InputRefused as InputRefused
 from duologue.session.core.commands import Offloaded as Offloaded
 from duologue.session.core.commands import SessionCommand as SessionCommand
@@ -31,6 +32,8 @@ from duologue.session.core.effects import Invalidate as Invalidate
 from duologue.session.core.effects import JudgeTurn as JudgeTurn
 from duologue.session.core.effects import Offload as Offload
 from duologue.session.core.effects import OpenStages as OpenStages
+from duologue.session.core.effects import RecallInput as RecallInput
+from duologue.session.core.effects import RecordInput as RecordInput
 from duologue.session.core.effects import SessionEffect as SessionEffect
 from duologue.session.core.effects import Submit as Submit
 from duologue.session.core.effects import TellFault as TellFault

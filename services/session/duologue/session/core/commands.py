@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from duologue.fence import CommandNo, DeliveryId, StageFence
+from duologue.model.plugin import RecordedUnit
 from duologue.protocol.duplex import DuplexCommand
 
 
@@ -83,6 +84,14 @@ class UnitsAborted(Fact, frozen=True):
     fence: StageFence
     consumed: tuple[int, ...]
     dropped: tuple[int, ...]
+
+
+class InputRecalled(Fact, frozen=True):
+    """The answer to `RecallInput`. `error`: why nothing is known (`store_away`)."""
+
+    ticket: int
+    units: tuple[RecordedUnit, ...] = ()
+    error: str = ""
 
 
 class Offloaded(Fact, frozen=True):
@@ -170,6 +179,7 @@ SessionCommand = (
     | StageOutput
     | StageFailed
     | UnitsAborted
+    | InputRecalled
     | Offloaded
     | Detected
     | TurnJudged

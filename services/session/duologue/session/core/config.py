@@ -88,7 +88,9 @@ def _tell_stages(ctx: SessionContext, old: SessionConfig, new: SessionConfig) ->
     after = ctx.plugin.stage_configs(new, ctx.model)
     for stage, (was, now) in enumerate(zip(before, after, strict=True)):
         if was != now:
-            ctx.effects.append(ControlStage(ctx.state.fence, stage, "update", now))
+            # Stages that are being given their context know of no later epoch than the one they were opened under.
+            fence = ctx.state.rebuild.opened or ctx.state.fence
+            ctx.effects.append(ControlStage(fence, stage, "update", now))
 
 
 def tell(ctx: SessionContext) -> None:

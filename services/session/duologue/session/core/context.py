@@ -52,6 +52,7 @@ class SessionContext:
         "observed",
         "overflow",
         "plugin",
+        "rebuilds",
         "rules",
         "silence",
         "spread",
@@ -60,6 +61,7 @@ class SessionContext:
         "unit_bytes",
         "view",
         "voice",
+        "window",
     )
 
     def __init__(self, state: DuplexEngineSession, plugin: DuplexModelPlugin[Any], model: msgspec.Struct) -> None:
@@ -73,6 +75,10 @@ class SessionContext:
         self.capabilities: DuplexCapabilities = plugin.capabilities(state.max_sessions)
         self.now = state.now
         self.lead_ms = plugin.pipeline.max_output_lead_ms
+        self.rebuilds = plugin.pipeline.rebuild
+        """How a context that is lost with its stages is given to new ones."""
+        self.window = self.traits.max_in_flight if plugin.pipeline.pipelined else 1
+        """How many units of input may be in the pipeline at once."""
         self.effects: list[SessionEffect] = []
         self.overflow = False
         self.observed = Observations()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from duologue.fence import CommandNo, StageFence
+from duologue.model.plugin import RecordedUnit
 
 
 class Order(msgspec.Struct, frozen=True, tag=True):
@@ -35,6 +36,8 @@ class Submit(Order, frozen=True):
     frames: tuple[bytes, ...]
     attempt: int = 0
     urgent: bool = False
+    replay: bool = False
+    """It was heard before: see `rebuild`."""
 
 
 class Abort(Order, frozen=True):
@@ -95,6 +98,19 @@ class Checkpoint(Order, frozen=True):
     applied: CommandNo
 
 
+class RecordInput(Order, frozen=True):
+    """The stages have heard this: keep it, within the pipeline's window, for whoever rebuilds their context."""
+
+    unit: RecordedUnit
+
+
+class RecallInput(Order, frozen=True):
+    """Tell what was kept of the units before `below`, oldest first. Answered by `InputRecalled`, always."""
+
+    ticket: int
+    below: int
+
+
 class Invalidate(Order, frozen=True):
     """Purge what is not numbered yet of this response's audio."""
 
@@ -125,6 +141,8 @@ SessionEffect = (
     | Detect
     | JudgeTurn
     | Checkpoint
+    | RecordInput
+    | RecallInput
     | Invalidate
     | TellFault
     | Close

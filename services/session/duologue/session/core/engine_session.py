@@ -11,6 +11,7 @@ import msgspec
 
 from duologue.fence import CommandNo, StageFence
 from duologue.model.outputs import ModelOutput, Usage
+from duologue.model.plugin import AppendPlan
 from duologue.protocol.duplex import (
     AudioFormat,
     Dialect,
@@ -96,6 +97,8 @@ class Flight(msgspec.Struct, gc=False):
     """In how many stages it is being worked on."""
     relayed: bool = False
     """A stage has handed it on, so it was consumed."""
+    urgent: bool = False
+    """It begins a response."""
 
 
 class Paced(msgspec.Struct, array_like=True, gc=False):
@@ -128,6 +131,10 @@ class Sound(msgspec.Struct):
     sees: bool = False
     """Camera frames have come: they count as input that is held."""
     paced: list[Paced] = []
+    replays: list[AppendPlan] = []
+    """What is still to be replayed to stages that were opened anew (see `rebuild`)."""
+    replaying: dict[int, int] = {}
+    """Replays in the pipeline, and in how many stages each is being worked on."""
     paced_bytes: int = 0
 
     def drop_paced(self) -> None:
@@ -283,6 +290,27 @@ class PendingAbort(msgspec.Struct):
     since: float = -1.0
 
 
+class Rebuilding(msgspec.Struct):
+    """What becomes of the context that the stages hold (see `rebuild`)."""
+
+    reason: str = ""
+    """Not empty: it is lost for this reason, and the stages that open next are to be given it."""
+    due: str = ""
+    """Not empty: the session binds anew for this reason as soon as nothing is being said."""
+    opened: StageFence | None = None
+    """The stages are being given it, under this fence."""
+    began: float = 0.0
+    ticket: int = 0
+    last: int = -1
+    """The number of the last replay; they count downwards."""
+    units: int = 0
+    """Replays that went through."""
+    queued_bytes: int = 0
+    """How much live sound waited when it began."""
+    deaths: int = 0
+    """How often replays were under way when a worker died."""
+
+
 class Applied(msgspec.Struct, frozen=True, gc=False):
     """How far the client's commands went."""
 
@@ -331,6 +359,7 @@ class DuplexEngineSession(msgspec.Struct):
     detection: Detection = msgspec.field(default_factory=Detection)
     life: Life = msgspec.field(default_factory=Life)
     aborting: PendingAbort = msgspec.field(default_factory=PendingAbort)
+    rebuild: Rebuilding = msgspec.field(default_factory=Rebuilding)
     applied: Applied = Applied()
     ahead: list[Applied] = []
     """Commands that did not wait for the queue and were applied before older ones."""

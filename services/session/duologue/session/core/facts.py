@@ -18,6 +18,7 @@ from duologue.session.core import (
     intake,
     listening,
     outputs,
+    rebuild,
     silence,
     stages,
 )
@@ -32,6 +33,7 @@ from duologue.session.core.commands import (
     Detached,
     Detected,
     FromClient,
+    InputRecalled,
     InputRefused,
     Offloaded,
     SessionCommand,
@@ -57,7 +59,9 @@ def take(ctx: SessionContext, command: SessionCommand, checkpoints: Checkpoints)
             else:
                 intake.from_client(ctx, command)
         case StageOutput():
-            if _current(ctx, command.fence, "output"):
+            if rebuild.is_replay(command.unit):
+                rebuild.stage_output(ctx, command)
+            elif _current(ctx, command.fence, "output"):
                 state.life.active_at = ctx.now if state.life.detached_at < 0 else state.life.active_at
                 outputs.stage_output(ctx, command)
             elif state.aborting.units and _bound(ctx, command.fence, "output"):
@@ -86,12 +90,16 @@ def take(ctx: SessionContext, command: SessionCommand, checkpoints: Checkpoints)
             if _bound(ctx, command.fence, "aborted"):
                 stages.aborted(ctx, command)
         case StageFailed():
-            if _current(ctx, command.fence, "failure"):
+            if rebuild.is_replay(command.unit):
+                rebuild.unit_failed(ctx, command)
+            elif _current(ctx, command.fence, "failure"):
                 failures.unit_failed(ctx, command)
         case StagesReady():
-            if _bound(ctx, command.fence, "ready") and not state.ready:
+            if _bound(ctx, command.fence, "ready") and not state.ready and not rebuild.begin(ctx, command.fence):
                 stages.bound(ctx, command.fence)
                 silence.expect(ctx)
+        case InputRecalled():
+            rebuild.recalled(ctx, command)
         case StagesLost():
             if _bound(ctx, command.fence, "lost"):
                 failures.lost(ctx, command)

@@ -17,7 +17,10 @@ from duologue.session.core.context import SessionContext
 
 def unit_failed(ctx: SessionContext, fact: StageFailed) -> None:
     """One unit failed in one stage. A hang is a loss of the worker's state; an error costs the turn."""
-    if fact.retryable:
+    if fact.retryable and fact.code == "context_exhausted" and not _was_tried_again(ctx, fact.unit):
+        roll_over(ctx)
+        return
+    if fact.retryable and fact.code != "context_exhausted":
         lost(ctx, StagesLost(fact.fence, fact.code, fact.message))
         return
     flight = stages.forget(ctx, fact.unit)
@@ -31,6 +34,18 @@ def unit_failed(ctx: SessionContext, fact: StageFailed) -> None:
         # would go on with this unit missing in its middle: void them all.
         stages.advance_epoch(ctx)
     fail(ctx, code, message)
+
+
+def _was_tried_again(ctx: SessionContext, unit: int) -> bool:
+    flight = ctx.state.sound.flights.get(unit)
+    return flight is not None and flight.attempt > 0
+
+
+def roll_over(ctx: SessionContext) -> None:
+    """The context is full: what is being said is over, and new stages are given the end of it."""
+    stages.unbind(ctx, "context_rollover", death=False)
+    end_failed(ctx, "context_exhausted")
+    stages.open_stages(ctx)
 
 
 def _told_as(fact: StageFailed) -> tuple[str, str]:
@@ -78,7 +93,7 @@ def lost(ctx: SessionContext, fact: StagesLost) -> None:
         ctx.error(RealtimeProtocolError(code, fact.message or code))
         closing.close(ctx, code, close_code=1013 if code == "resource_exhausted" else 1011)
         return
-    stages.unbind(ctx)
+    stages.unbind(ctx, code)
     end_failed(ctx, code)
     if stages.poisonous(ctx):
         ctx.error(RealtimeProtocolError("poison_input", "a unit of input brought down two workers"))

@@ -35,6 +35,8 @@ class SessionLimits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     max_history_items: int = 4096
     max_ledgers: int = 64
     max_stage_deaths: int = 2
+    max_rebuild_queue_s: float = 2.0
+    """By how much live sound may grow while a lost context is rebuilt; then the rebuild is cut short."""
     detects_speech: bool = True
     """The server has a speech detector,"""
     judges_turns: bool = True

@@ -28,6 +28,7 @@ from duologue.session.core import (
     input_state,
     opening,
     overflow,
+    rebuild,
 )
 from duologue.session.core.checkpoints import Checkpoints
 from duologue.session.core.commands import SessionCommand
@@ -124,6 +125,7 @@ class DuplexSessionMachine:
 
     def _settle(self) -> None:
         ctx = self._ctx
+        rebuild.settle(ctx)
         if ctx.overflow:
             overflow.settle(ctx)
         self._checkpoints.save_if_due(ctx)

@@ -32,6 +32,9 @@ class Observations:
         "late_acks",
         "overflows",
         "purged",
+        "rebuild_s",
+        "rebuild_units",
+        "rebuilds",
         "rejected",
         "tokens",
         "unit_lag_s",
@@ -53,12 +56,23 @@ class Observations:
         """Commands of the client that were refused with `input_backpressure`."""
         self.tokens: dict[str, int] = {}
         """What the model counted, by kind."""
+        self.rebuilds: dict[tuple[str, str], int] = {}
+        """Contexts that were rebuilt, by kind (input, history) and outcome."""
+        self.rebuild_units = 0
+        """Units that were replayed for them."""
+        self.rebuild_s: deque[float] = deque(maxlen=KEPT)
         self.first_audio_s: deque[float] = deque(maxlen=KEPT)
         self.barge_in_s: deque[float] = deque(maxlen=KEPT)
         self.unit_lag_s: deque[float] = deque(maxlen=KEPT)
         self._turn_ended_at = self._spoke_at = self._speech_at = self._run_from = _NEVER
         self._probe_at = self._probe_ms = _NEVER
         self._lag_due_at = self._heard_at = 0.0
+
+    def rebuilt(self, kind: str, outcome: str, took_s: float, units: int) -> None:
+        """The rebuild of a context is over."""
+        self.rebuilds[kind, outcome] = self.rebuilds.get((kind, outcome), 0) + 1
+        self.rebuild_units += units
+        self.rebuild_s.append(took_s)
 
     # -- first audio --------------------------------------------------------------------------------------
 

@@ -51,6 +51,8 @@ def stage_output(ctx: SessionContext, out: StageOutput) -> None:
 
 def apply(ctx: SessionContext, output: ModelOutput, frames: Sequence[bytes], turn_id: int) -> None:
     state = ctx.state
+    if output.rebind:
+        state.rebuild.due = output.rebind
     if output.usage is not None:
         usage.count(ctx, output.usage)
     if output.error_code:

@@ -47,7 +47,7 @@ def place(fault: Exception) -> str:
 def _carry_over(old: DuplexEngineSession, new: DuplexEngineSession, mark: int) -> None:
     for name in ("now", "owner", "epoch", "binding", "ready", "was_ready", "ids", "events", "next_unit"):
         setattr(new, name, getattr(old, name))
-    for name in ("applied", "ahead", "saving", "covered", "stale", "life", "aborting"):
+    for name in ("applied", "ahead", "saving", "covered", "stale", "life", "aborting", "rebuild"):
         setattr(new, name, getattr(old, name))
     _carry_outbox(old, new, mark)
     new.sound = old.sound

@@ -84,7 +84,8 @@ def feed(ctx: SessionContext, response: OpenResponse) -> bool:
         responses.listened(ctx, "continuation_limit", response)
         responses.complete(ctx, response, None)
         return False
-    if not state.ready or state.aborting.units or state.sound.in_window >= stages.MAX_SILENCE_IN_FLIGHT:
+    most = min(stages.MAX_SILENCE_IN_FLIGHT, ctx.window)
+    if not state.ready or state.aborting.units or state.sound.in_window >= most:
         response.next_silence_at = -1.0
         return True
     response.continuations += 1

@@ -10,10 +10,10 @@ Rule 3. After an abort nothing is submitted until the workers have told which un
 from __future__ import annotations
 
 from duologue.fence import StageFence
-from duologue.model.plugin import AppendPlan, InputUnit
+from duologue.model.plugin import AppendPlan, InputUnit, RecordedUnit
 from duologue.session.core.commands import StageOutput, UnitsAborted
 from duologue.session.core.context import SessionContext
-from duologue.session.core.effects import Abort, OpenStages, Submit
+from duologue.session.core.effects import Abort, OpenStages, RecordInput, Submit
 from duologue.session.core.engine_session import Flight, PendingAbort, Segment, SoundBuffer
 
 MAX_SILENCE_IN_FLIGHT = 4
@@ -36,7 +36,7 @@ def pump(ctx: SessionContext) -> None:
     sound = state.sound
     if not state.ready or state.aborting.units or state.life.closing:
         return
-    while len(sound.feed.pcm) >= ctx.unit_bytes and sound.in_window < ctx.traits.max_in_flight:
+    while len(sound.feed.pcm) >= ctx.unit_bytes and sound.in_window < ctx.window:
         _submit_next(ctx, sound.feed)
 
 
@@ -156,10 +156,18 @@ def _launch(ctx: SessionContext, flight: Flight) -> None:
 
 def _send(ctx: SessionContext, number: int, flight: Flight) -> None:
     state = ctx.state
-    urgent, state.urgent = state.urgent, False
-    fence = state.fence
+    flight.urgent, state.urgent = state.urgent or flight.urgent, False
     ctx.effects.append(
-        Submit(fence, flight.stage, number, flight.turn_id, flight.head, flight.frames, flight.attempt, urgent)
+        Submit(
+            state.fence,
+            flight.stage,
+            number,
+            flight.turn_id,
+            flight.head,
+            flight.frames,
+            flight.attempt,
+            flight.urgent,
+        )
     )
 
 
@@ -172,8 +180,10 @@ def relay(ctx: SessionContext, out: StageOutput) -> None:
     if flight is not None:
         flight.places += 1
         flight.relayed = True
-    attempt = 0 if flight is None else flight.attempt
-    ctx.effects.append(Submit(ctx.state.fence, out.to_stage, out.unit, out.turn_id, out.head, out.frames, attempt))
+    attempt, urgent = (0, False) if flight is None else (flight.attempt, flight.urgent)
+    ctx.effects.append(
+        Submit(ctx.state.fence, out.to_stage, out.unit, out.turn_id, out.head, out.frames, attempt, urgent)
+    )
 
 
 def consumed(ctx: SessionContext, unit: int) -> None:
@@ -191,7 +201,7 @@ def landed(ctx: SessionContext, out: StageOutput) -> None:
     flight.relayed = True
     flight.places -= 1
     if flight.places <= 0:
-        forget(ctx, out.unit)
+        heard(ctx, out.unit)
         if flight.is_input and not flight.continuation:
             # The converter may hold back a few samples: half a unit is neither this one nor the next.
             ctx.observed.unit_landed(flight.start_ms + 1.5 * ctx.traits.unit_ms, ctx.now)
@@ -205,6 +215,14 @@ def forget(ctx: SessionContext, unit: int) -> Flight | None:
         sound.flight_bytes -= len(flight.pcm)
         sound.in_window -= flight.is_input
     return flight
+
+
+def heard(ctx: SessionContext, unit: int) -> None:
+    """The same of a unit that the stages have consumed: it is a part of their context now."""
+    flight = forget(ctx, unit)
+    if flight is not None and flight.is_input and ctx.rebuilds == "input":
+        known = RecordedUnit(unit, flight.turn_id, flight.stage, flight.head, flight.frames)
+        ctx.effects.append(RecordInput(known))
 
 
 def real_input_waits(ctx: SessionContext) -> bool:
@@ -238,16 +256,26 @@ def advance_epoch(ctx: SessionContext, *, keeps_input: bool = True) -> None:
         if number in pending.units or number in pending.dropped:
             continue
         returns = keeps_input and hears_on(ctx) and flight.is_input and not flight.continuation
-        if not returns or flight.relayed:
+        if flight.relayed:
+            heard(ctx, number)
+        elif not returns:
             forget(ctx, number)
         elif state.ready:
             pending.units.append(number)
     pending.since = ctx.now
+    if state.ready:
+        _cancelled(ctx)
     if not hears_on(ctx):
         state.sound.feed.clear()
     if not keeps_input:
         state.intake.awaiting.clear()
     state.intake.answer_due = False
+
+
+def _cancelled(ctx: SessionContext) -> None:
+    """The stages are told of a cancel: where that costs them what they heard, they are to be given it again."""
+    if not ctx.traits.cancel_keeps_context and ctx.rebuilds != "none" and ctx.state.locked:
+        ctx.state.rebuild.due = ctx.state.rebuild.due or "context_dropped"
 
 
 def hears_on(ctx: SessionContext) -> bool:
@@ -262,7 +290,7 @@ def aborted(ctx: SessionContext, fact: UnitsAborted) -> None:
     for number in fact.consumed:
         if number in pending.units:
             pending.units.remove(number)
-            forget(ctx, number)
+            heard(ctx, number)
     for number in fact.dropped:
         if number in pending.units:
             pending.units.remove(number)
@@ -276,7 +304,7 @@ def consumed_after_all(ctx: SessionContext, unit: int) -> None:
     pending = ctx.state.aborting
     if unit in pending.units:
         pending.units.remove(unit)
-        forget(ctx, unit)
+        heard(ctx, unit)
         if not pending.units:
             settle_abort(ctx, dropped=False)
 
@@ -287,7 +315,7 @@ def settle_abort(ctx: SessionContext, *, dropped: bool) -> None:
     pending = state.aborting
     back = sorted(pending.dropped + pending.units) if dropped else sorted(pending.dropped)
     for number in pending.units if not dropped else ():
-        forget(ctx, number)
+        heard(ctx, number)
     pending.units, pending.dropped, pending.since = [], [], -1.0
     if back:
         head = SoundBuffer()
@@ -305,11 +333,13 @@ def settle_abort(ctx: SessionContext, *, dropped: bool) -> None:
 # -- a new binding ----------------------------------------------------------------------------------------
 
 
-def unbind(ctx: SessionContext) -> None:
+def unbind(ctx: SessionContext, reason: str = "worker_lost", *, death: bool = True) -> None:
     """The workers are gone. Units that belong to no answer and were under way will be tried again, in order and
     under their numbers; a turn that was being answered is lost with its response. So are words that the workers
     owed of turns whose end they had consumed."""
     state = ctx.state
+    blames = death and state.rebuild.opened is None  # while a context is rebuilt no unit of these is there
+    _lose_context(ctx, reason, death)
     state.binding += 1
     state.ready = False
     state.aborting = PendingAbort()
@@ -318,15 +348,29 @@ def unbind(ctx: SessionContext) -> None:
             forget(ctx, number)
             continue
         flight.attempt += 1
-        flight.deaths += 1
+        flight.deaths += blames
         flight.places, flight.relayed = 1, False
     awaiting, sound = state.intake.awaiting, state.sound
     ends = sum(flight.final for flight in sound.flights.values()) + sum(part.final for part in sound.feed.segments)
     del awaiting[: max(len(awaiting) - ends, 0)]
 
 
+def _lose_context(ctx: SessionContext, reason: str, death: bool) -> None:
+    """What the stages held is gone with them; the next ones are given it, where the pipeline says so."""
+    rebuild, sound = ctx.state.rebuild, ctx.state.sound
+    if rebuild.opened is not None:
+        ctx.observed.rebuilt(ctx.rebuilds, "lost", ctx.now - rebuild.began, rebuild.units)
+        rebuild.deaths += death and bool(sound.replaying)
+    elif ctx.rebuilds != "none" and (ctx.state.locked or ctx.rebuilds == "history"):
+        rebuild.reason = rebuild.reason or reason
+    rebuild.opened, rebuild.due = None, ""
+    sound.replays, sound.replaying = [], {}
+
+
 def poisonous(ctx: SessionContext) -> bool:
     """A unit has been under way at too many deaths: it may be what kills the workers."""
+    if ctx.state.rebuild.deaths >= ctx.limits.max_stage_deaths:
+        return True
     return any(flight.deaths >= ctx.limits.max_stage_deaths for flight in ctx.state.sound.flights.values())
 
 
@@ -336,6 +380,7 @@ def bound(ctx: SessionContext, opened: StageFence) -> None:
     state = ctx.state
     if opened.epoch < state.epoch:
         ctx.effects.append(Abort(state.fence))
+        _cancelled(ctx)
     state.ready = state.was_ready = True
     for number, flight in state.sound.flights.items():
         if flight.is_input:
