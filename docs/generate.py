@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,6 +18,7 @@ from duologue.protocol.duplex.decode import ALIASES, WIRE_TYPES
 from duologue.protocol.duplex.projection import shown_as
 
 PAGE = Path(__file__).with_name("protocol.md")
+TRACES = Path(__file__).parents[1] / "tests" / "system" / "golden_traces" / "traces.toml"
 
 
 def commands() -> str:
@@ -46,6 +48,20 @@ def errors() -> str:
     return "\n".join(rows)
 
 
+def differences() -> str:
+    """Where a step of the recorded conversations goes another way, what is sent instead, and why."""
+    rows = ["| trace and step | 0.30.0 | here | why |", "|---|---|---|---|"]
+    for step in tomllib.loads(TRACES.read_text(encoding="utf-8"))["step"]:
+        if "instead" in step:
+            there, here = _run(step["golden"]), _run(step["instead"])
+            rows.append(f"| {step['name']} | {there} | {here} | {step['why']} |")
+    return "\n".join(rows)
+
+
+def _run(names: list[str]) -> str:
+    return ", ".join(f"[{name}]" if len(name) == 1 else f"`{name}`" for name in names)
+
+
 def _fields(kind: type[msgspec.Struct], *, optional: str) -> str:
     names = []
     for field in msgspec.structs.fields(kind):
@@ -63,7 +79,7 @@ def _shown(kind: Any, name: str, dialect: Dialect) -> str:
     return "the same" if told == name else f"`{told}`"
 
 
-TABLES = {"commands": commands, "events": events, "errors": errors}
+TABLES = {"commands": commands, "events": events, "errors": errors, "differences": differences}
 
 
 def page(text: str) -> str:

@@ -212,7 +212,7 @@ def test_a_failed_unit_ends_its_response_and_nothing_else() -> None:
     world = asked()
     unit = world.waiting[0]
     seen = world.fact(StageFailed(unit.fence, 0, unit.unit, "engine_error", "it broke"))
-    assert types(seen) == ["error", *SHORT_TAIL]
+    assert types(seen) == ["error", *SHORT_TAIL, "turn.event"]
     assert (seen[0]["error"]["type"], seen[0]["error"]["retryable"]) == ("server_error", False)
     world.say(160)
     world.send(Commit(response_create=True))

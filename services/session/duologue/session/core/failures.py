@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from duologue.model.outputs import ModelOutput
 from duologue.protocol.duplex import ERROR_CODES, RealtimeProtocolError
-from duologue.session.core import closing, pacing, playback, responses, stages, tools, turns
+from duologue.session.core import closing, pacing, playback, responses, stages, tools, turn_signals, turns
 from duologue.session.core.commands import StageFailed, StagesLost
 from duologue.session.core.context import SessionContext
 
@@ -33,7 +33,10 @@ def unit_failed(ctx: SessionContext, fact: StageFailed) -> None:
         # A failure overtakes what later stages still make of earlier units. A response that those opened now
         # would go on with this unit missing in its middle: void them all.
         stages.advance_epoch(ctx)
+    promised = ctx.response is not None and ctx.response.promised and flight is not None and flight.is_input
     fail(ctx, code, message)
+    if promised and not ctx.auto and ctx.response is None:
+        turn_signals.user_again(ctx)
 
 
 def _was_tried_again(ctx: SessionContext, unit: int) -> bool:

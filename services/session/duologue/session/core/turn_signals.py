@@ -22,13 +22,22 @@ def signal(ctx: SessionContext, command: TurnSignal) -> None:
     if command.event in CLOSING:
         closing.close(ctx, command.event)
         return
+    _tell(ctx, command.event)
+
+
+def user_again(ctx: SessionContext) -> None:
+    """The answer to a committed turn was lost with one of its units: the floor is the user's."""
+    _tell(ctx, "user_started")
+
+
+def _tell(ctx: SessionContext, event: str) -> None:
     state = ctx.state
-    state.turn_state = STATES.get(command.event, state.turn_state)
+    state.turn_state = STATES.get(event, state.turn_state)
     ctx.emit(
         TurnEvent(
             event_id=ctx.event_id(),
             session_id=state.session_id,
-            event=command.event,
+            event=event,
             turn_state=state.turn_state,
             epoch=state.epoch,
         )

@@ -110,8 +110,10 @@ def _commit_nothing(ctx: SessionContext, **more: bool) -> None:
 
 
 def _commit_silence(ctx: SessionContext) -> None:
+    """In an auto session the model itself says that it listens, once a unit of the silence is whole."""
     _commit_nothing(ctx)
-    responses.listened(ctx, "silence_or_noise")
+    if not ctx.auto:
+        responses.listened(ctx, "silence_or_noise")
 
 
 def _commit_short_ack(ctx: SessionContext) -> None:
