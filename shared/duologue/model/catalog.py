@@ -31,17 +31,27 @@ def find_pipeline(name_or_path: str) -> PipelineSpec:
 
     What ends in `.toml` or has a slash in it is a path. Raises PipelineError, which names what there is.
     """
-    if name_or_path.endswith(_SUFFIX) or "/" in name_or_path:
-        return load_pipeline(Path(name_or_path))
+    path = pipeline_path(name_or_path)
+    spec = load_pipeline(path)
+    if not _is_path(name_or_path) and spec.name != name_or_path:
+        raise PipelineError(f"{path}: the name in it is {spec.name!r}")
+    return spec
+
+
+def pipeline_path(name_or_path: str) -> Path:
+    """The file of this pipeline. Raises PipelineError, which names what there is."""
+    if _is_path(name_or_path):
+        return Path(name_or_path)
     known = installed()
     path = known.get(name_or_path)
     if path is None:
         names = ", ".join(known) or "none"
         raise PipelineError(f"no pipeline {name_or_path!r}; installed: {names}; a path ends in {_SUFFIX}")
-    spec = load_pipeline(path)
-    if spec.name != name_or_path:
-        raise PipelineError(f"{path}: the name in it is {spec.name!r}")
-    return spec
+    return path
+
+
+def _is_path(name_or_path: str) -> bool:
+    return name_or_path.endswith(_SUFFIX) or "/" in name_or_path
 
 
 def _packages() -> list[Traversable]:

@@ -70,6 +70,9 @@ class PipelineSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Turns of `/v1/chat/completions` that a shard carries out at once, beside its sessions; 0: none are served.
     They use slots of the stages, so `slots` should be this much more than `max_sessions`."""
 
+    check: dict[str, Any] = {}
+    """For `duologue model check` alone: how this model is exercised, and what it cannot promise (docs/models.md)."""
+
     @property
     def workers(self) -> tuple[str, ...]:
         """The worker groups, in stage order, each once."""

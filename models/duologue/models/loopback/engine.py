@@ -101,6 +101,8 @@ class LoopbackStage(StageEngine):
     # -- the port --------------------------------------------------------------------------------------
 
     def open(self, slot: Slot, config: bytes) -> None:
+        if slot.index not in self._places and len(self._places) >= self._total:
+            raise StageRefused("resource_exhausted", f"stage {self.stage} has no free slot")
         try:
             decoded = decode_config(config)
         except msgspec.DecodeError as error:

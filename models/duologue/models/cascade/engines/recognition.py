@@ -78,7 +78,10 @@ class RecognitionEngine(StageEngine):
     def open(self, slot: Slot, config: bytes) -> None:
         if len(self._listeners) >= self._slots_total:
             raise StageRefused("resource_exhausted", "recognition has no free slot")
-        heard = _configs.decode(config).turns_heard if config else 0
+        try:
+            heard = _configs.decode(config).turns_heard if config else 0
+        except msgspec.DecodeError as error:
+            raise StageRefused("invalid_duplex_runtime_config", f"recognition: {error}") from None
         self._listeners[slot] = _Listener(self._settings, heard)
 
     def append_batch(self, batch: Sequence[StageUnit]) -> Sequence[Emission]:
