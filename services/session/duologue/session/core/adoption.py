@@ -61,7 +61,7 @@ def adopt(ctx: SessionContext, fact: Adopted, checkpoints: Checkpoints) -> None:
         return
     if state.response is not None:
         _fold(ctx, state.response, (body for id, body in fact.told if id > made))
-    stages.unbind(ctx)
+    stages.unbind(ctx, "shard_lost", death=False)
     failures.end_failed(ctx, "shard_lost")
     stages.open_stages(ctx)
 
