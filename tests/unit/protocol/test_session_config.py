@@ -65,7 +65,7 @@ def test_limits_are_taken_and_may_be_lowered() -> None:
     assert (config.max_session_s, config.disconnect_grace_s, config.idle_timeout_s) == (600, 5, 1)
     assert config.overflow_policy == "fail_response"
     assert opened(overflow_policy="fail_response").overflow_policy == "fail_response"
-    assert opened(idle_timeout_s=0).idle_timeout_s == opened(idle_timeout_s=-5).idle_timeout_s == 300
+    assert opened(idle_timeout_s=0).idle_timeout_s == opened(idle_timeout_s=None).idle_timeout_s == 300
 
 
 def test_the_output_rate_of_duplex_is_the_models() -> None:

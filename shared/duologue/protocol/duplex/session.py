@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET
 
+from duologue.protocol.duplex.openai_values import check_openai_values
 from duologue.protocol.duplex.session_patch import (
     MAX_EXTRA_BODY_BYTES,
     MAX_EXTRA_BYTES,
@@ -96,7 +97,7 @@ class SessionConfig(RealtimeSessionConfig, frozen=True, kw_only=True):
         else:
             defaults = msgspec.structs.replace(defaults, output_format=AudioFormat("pcm16", output_rate_hz))
         try:
-            patch = fold_patch(session)
+            patch = _folded(session, dialect)
             config = _merged(defaults, patch, opening=True)
         except RealtimeProtocolError as error:
             if dialect is Dialect.duplex and error.code in _AT_OPEN:
@@ -135,7 +136,7 @@ class SessionConfig(RealtimeSessionConfig, frozen=True, kw_only=True):
         unsupported_ref_audio_path, bad_event (wrong type).
         """
         try:
-            folded = fold_patch(patch)
+            folded = _folded(patch, self.dialect)
             _refuse_fixed(self, folded)
             return _merged(self, folded, opening=False)
         except RealtimeProtocolError as error:
@@ -168,6 +169,13 @@ def _refuse_fixed(config: SessionConfig, patch: SessionPatch) -> None:
         value = patch.changes.pop(name, None)
         if value is not None and value != getattr(config, name):
             raise RealtimeProtocolError(code, f"{name} is fixed at open", param=name)
+
+
+def _folded(session: JsonObject, dialect: Dialect) -> SessionPatch:
+    patch = fold_patch(session)
+    if dialect.is_openai:
+        check_openai_values(session, dialect)
+    return patch
 
 
 def _merged(config: SessionConfig, patch: SessionPatch, *, opening: bool) -> SessionConfig:
@@ -245,8 +253,8 @@ def _one_of(param: str, choices: Any, value: str) -> Any:
 
 
 def _lowered(name: str) -> Any:
-    """A limit of the server that a session may lower; null and 0 leave it."""
-    return lambda config, value: min(value, getattr(config, name)) if value else getattr(config, name)
+    """A limit of the server that a session may lower; null leaves it."""
+    return lambda config, value: getattr(config, name) if value is None else min(value, getattr(config, name))
 
 
 # How a value becomes a field: (config before, value as written) -> value. Others are taken as they are.
@@ -254,7 +262,7 @@ _NORMALISE: dict[str, Any] = {
     "model": lambda config, value: value or config.model,
     "modalities": lambda config, value: ("text", "audio") if value is None else value,
     "auto_response": lambda config, value: config.auto_response if value is None else value,
-    "idle_timeout_s": lambda config, value: value if value is not None and value > 0 else config.idle_timeout_s,
+    "idle_timeout_s": lambda config, value: value or config.idle_timeout_s,
     "max_session_s": _lowered("max_session_s"),
     "disconnect_grace_s": _lowered("disconnect_grace_s"),
     "overflow_policy": lambda config, value: (

@@ -23,6 +23,7 @@ MAX_EXTRA_BODY_BYTES = 8 * 1024 * 1024
 """Bound of what a model's plugin is given, reference voices included."""
 
 _Amount = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] | Annotated[float, msgspec.Meta(ge=0, le=1_000_000_000)]
+_Period = Annotated[int, msgspec.Meta(gt=0, le=1_000_000_000)] | Annotated[float, msgspec.Meta(gt=0, le=1_000_000_000)]
 _Maybe = UnsetType | None
 
 
@@ -68,8 +69,8 @@ class _Patch(msgspec.Struct, kw_only=True):
     max_output_tokens: int | str | _Maybe = UNSET
     max_tokens: int | str | _Maybe = UNSET
     speed: _Amount | _Maybe = UNSET
-    idle_timeout_s: int | float | _Maybe = UNSET
-    max_session_s: _Amount | _Maybe = UNSET
+    idle_timeout_s: _Amount | _Maybe = UNSET
+    max_session_s: _Period | _Maybe = UNSET
     disconnect_grace_s: _Amount | _Maybe = UNSET
     overflow_policy: str | _Maybe = UNSET
     overlap_policy: str | _Maybe = UNSET
