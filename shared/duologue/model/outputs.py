@@ -81,6 +81,8 @@ class ModelOutput(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     rebind: str = ""
     """Not empty: the stages cannot go on for long with the context that they hold (`context_rollover`). As soon as no
     response is open the session opens them anew and rebuilds, as its pipeline says (`rebuild`)."""
+    fatal: bool = False
+    """With `error_code`: nothing will come of this session any more. It is told and closed."""
 
 
 _encoder = msgspec.msgpack.Encoder()

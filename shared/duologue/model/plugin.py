@@ -95,6 +95,14 @@ class Rebuild(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class StageControl(msgspec.Struct, frozen=True, gc=False):
+    """A preempting control for one stage (`StageEngine.control`)."""
+
+    stage: int
+    kind: str
+    body: bytes
+
+
 class ResponseRequest(msgspec.Struct, frozen=True):
     """A response that is to be made from the conversation. Items are in order; assistant items hold what
     was heard. `options` are those of `response.create` that the plugin accepted."""
@@ -167,6 +175,17 @@ class DuplexModelPlugin(ABC, Generic[StateT]):
         """What is submitted, as replays, to stages that were just opened, before they get anything live. May change
         `state`. Here: what was heard, as it was submitted the first time. A plan for `history` is the model's own."""
         return [AppendPlan(unit.head, unit.frames, unit.stage) for unit in rebuild.recorded]
+
+    def on_item(self, state: StateT, item: Item) -> AppendPlan | None:
+        """The client wrote an item without sound into the conversation: a message, or a call of its own. A plan gives
+        it to the model now, None leaves it to the conversation. Never of a model that plans its answers: it is given
+        the whole conversation."""
+        return None
+
+    def on_heard(self, state: StateT, heard_ms: int) -> StageControl | None:
+        """So much of the latest answer was heard and no more will be: it is cancelled right after this, or is over and
+        was cut. A control lets the engine know, ahead of the cancel."""
+        return None
 
     def take_usage(self, state: StateT) -> Usage | None:
         """What the model took since this was last asked, beside what it told with its outputs. Asked once at the

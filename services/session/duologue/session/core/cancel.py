@@ -24,6 +24,10 @@ def interrupt(ctx: SessionContext, reason: str, *, keeps_input: bool = True) -> 
     input stays, what no stage has consumed included, unless it was cancelled too."""
     response = ctx.response
     playing = ctx.playing()
+    if response is not None:
+        ledger = ctx.ledger(response.id)
+        heard_ms = ledger.committed_ms if ctx.duplex or ledger.acked else ledger.elapsed_ms(ctx.now)
+        playback.tell_heard(ctx, ledger, heard_ms)
     stages.advance_epoch(ctx, keeps_input=keeps_input)
     tools.make_stale(ctx)
     if response is not None:

@@ -53,6 +53,8 @@ def create(ctx: SessionContext, command: CreateItem, pcm: bytes) -> None:
     if item.role == "user":
         ctx.state.intake.unanswered += 1
     history.finish(ctx, item)
+    if not ctx.plans and (plan := ctx.plugin.on_item(ctx.model, pictures.restored(ctx, item))) is not None:
+        stages.submit_plan(ctx, plan)
 
 
 def _spoken(ctx: SessionContext, item: Item, pcm: bytes) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from duologue.model.outputs import ModelOutput
 from duologue.session.core import (
     cancel,
+    closing,
     failures,
     input_state,
     overlap,
@@ -55,6 +56,10 @@ def apply(ctx: SessionContext, output: ModelOutput, frames: Sequence[bytes], tur
         state.rebuild.due = output.rebind
     if output.usage is not None:
         usage.count(ctx, output.usage)
+    if output.error_code and output.fatal:
+        failures.tell(ctx, output.error_code, output.error)
+        closing.close(ctx, output.error_code, close_code=1013 if output.error_code == "resource_exhausted" else 1011)
+        return
     if output.error_code:
         if ctx.plans and not output.end_of_turn:
             # Of the input, which goes on beside the answer: nothing was being said that could fail.

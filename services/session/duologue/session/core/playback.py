@@ -14,7 +14,7 @@ from duologue.protocol.duplex import (
 )
 from duologue.session.core import history
 from duologue.session.core.context import UNSET, SessionContext
-from duologue.session.core.effects import Invalidate
+from duologue.session.core.effects import ControlStage, Invalidate
 from duologue.session.core.ledger import PlaybackLedger
 
 
@@ -109,6 +109,7 @@ def truncate(ctx: SessionContext, command: TruncateItem) -> None:
 def _cut(ctx: SessionContext, ledger: PlaybackLedger, ms: float) -> int:
     """Truncate the item of a response and say so; returns the effective value."""
     effective = round(ledger.truncate(ms))
+    tell_heard(ctx, ledger, effective)
     item_id = f"item_{ledger.response_id}"
     entry = ctx.state.item_of(item_id)
     if entry is not None and not (ctx.response is not None and ctx.response.id == ledger.response_id):
@@ -125,6 +126,15 @@ def _cut(ctx: SessionContext, ledger: PlaybackLedger, ms: float) -> int:
         ItemTruncated(event_id=ctx.event_id(), item_id=item_id, content_index=0, audio_end_ms=effective, event=told)
     )
     return effective
+
+
+def tell_heard(ctx: SessionContext, ledger: PlaybackLedger, ms: float) -> None:
+    """Let the model know how much of its latest answer was heard, if it keeps the conversation itself."""
+    if ledger.response_id != ctx.state.last_response_id or not ctx.state.ready:
+        return
+    control = ctx.plugin.on_heard(ctx.model, round(ms))
+    if control is not None:
+        ctx.effects.append(ControlStage(ctx.state.fence, control.stage, control.kind, control.body))
 
 
 def stop_playing(ctx: SessionContext, ledger: PlaybackLedger) -> None:
