@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from bounds.row import Bound, size
 
+from duologue.models.bridge.options import Options
+from duologue.models.bridge.replies import MAX_OPEN
 from duologue.runtime.settings import SystemSettings
 from duologue.stages import cursor as stage_cursor
 from duologue.stages import outbox
 
 _SET = SystemSettings()
+_BRIDGE = Options(url="")
 
 BOUNDS = (
     Bound(
@@ -41,5 +44,29 @@ BOUNDS = (
             "unit/stages/test_outbox.py::test_the_bytes_of_a_shard_are_bounded_and_come_back",
             "unit/stages/test_worker.py::test_what_there_is_no_credit_for_waits_and_what_does_not_fit_fails_its_unit",
         ),
+    ),
+    Bound(
+        "bridge: commands of a session that wait to go up",
+        size(_BRIDGE.pending_up_kib * 1024),
+        "`models/bridge/options.py`",
+        "the unit fails with `upstream_backpressure`",
+        ("duologue_worker_upstream_full_total",),
+        ("unit/models/bridge/test_engine.py::test_what_waits_to_go_up_is_bounded_and_the_unit_fails_by_name",),
+    ),
+    Bound(
+        "bridge: upstream events of a session that wait to be read",
+        size(_BRIDGE.pending_down_kib * 1024),
+        "`models/bridge/options.py`",
+        "the upstream server is not read until they were taken",
+        ("duologue_worker_upstream_full_total",),
+        ("unit/models/bridge/test_engine.py::test_a_server_that_says_too_much_is_not_read_until_it_was_taken",),
+    ),
+    Bound(
+        "bridge: open responses of an upstream session",
+        str(MAX_OPEN),
+        "`models/bridge/replies.py`",
+        "the oldest is forgotten: what still comes of it is dropped",
+        ("duologue_worker_upstream_stale_total",),
+        ("unit/models/bridge/test_replies.py::test_the_responses_that_are_known_are_bounded",),
     ),
 )

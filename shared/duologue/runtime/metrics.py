@@ -131,6 +131,20 @@ WORKER_OUTPUT_FULL = counter("worker", "pending_output_full", "Sessions failed b
 
 PROCESS_LOOP_LAG = histogram("process", "loop_lag_seconds", "How late the event loop's timer is.", FAST_SECONDS)
 PROCESS_STALLS = counter("process", "loop_stalls", "Gaps of the event loop longer than a second.")
+WORKER_UPSTREAM_LINKS = gauge("worker", "upstream_links", "Open sessions on upstream realtime servers.", ["pipeline"])
+WORKER_UPSTREAM_ENDED = counter(
+    "worker", "upstream_ended", "Upstream connections that ended, by what came of it.", ["pipeline", "reason"]
+)
+WORKER_UPSTREAM_ERRORS = counter(
+    "worker", "upstream_errors", "Errors that upstream servers told.", ["pipeline", "code"]
+)
+WORKER_UPSTREAM_STALE = counter(
+    "worker", "upstream_stale", "Upstream events dropped: of a cancelled or unknown response.", ["pipeline"]
+)
+WORKER_UPSTREAM_FULL = counter(
+    "worker", "upstream_full", "Times that the bound of a way to or from upstream was met.", ["pipeline", "way"]
+)
+
 PROCESS_RSS = gauge("process", "resident_bytes", "Resident memory.")
 PROCESS_RSS.set_function(rss_bytes)
 PROCESS_CPU = gauge("process", "cpu_seconds", "User and system time since the start.")

@@ -15,7 +15,7 @@ from duologue.runtime.settings import SystemSettings
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parents[3]
-PRODUCT = ("shared", "services/gateway", "services/session", "services/stages", "client", "inline", "cli")
+PRODUCT = ("shared", "models", "services/gateway", "services/session", "services/stages", "client", "inline", "cli")
 
 
 ROWS: list[Any] = [row for rows in generate_operations.BOUNDS.values() for row in rows]
