@@ -15,6 +15,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+import msgspec
 from msgspec import UNSET
 
 from duologue.client.cursor import ResumeCursor
@@ -46,6 +47,8 @@ TraceFrame = Callable[[str, str], None]
 """Called with ">" or "<" and every frame as it stands on the wire (see `trace`)."""
 
 _GAP: Final = "session_resync_required"
+_NO_EVENT: Final = 1007
+"""The close code of a frame whose payload is not what it should be."""
 
 
 class Lifeline:
@@ -187,10 +190,15 @@ class Lifeline:
             await self._write(f'{{"type":"session.event_ack","server_event_seq":{self.cursor.last_seq}}}')
 
     async def _next(self, transport: Transport) -> RealtimeEvent | UnknownEvent:
+        """The next event. A frame that is none ends this connection: what it was to say, a resume says again."""
         frame = await transport.receive()
         if self._trace is not None:
-            self._trace("<", frame if isinstance(frame, str) else frame.decode())
-        return event_from_realtime(frame)
+            self._trace("<", frame if isinstance(frame, str) else frame.decode(errors="replace"))
+        try:
+            return event_from_realtime(frame)
+        except msgspec.DecodeError as error:
+            transport.abort()
+            raise TransportClosed(_NO_EVENT, f"a frame that is no event: {error}") from None
 
     def _note(self, event: RealtimeEvent | UnknownEvent) -> None:
         """What an event means for the line, and then what it means for everybody else."""

@@ -103,14 +103,14 @@ def _entry(at_ms: float, direction: Direction, frame: str) -> TraceEntry:
     size = len(frame.encode())
     try:
         decoded = _decode(frame)
-    except msgspec.DecodeError:
-        decoded = None
-    if not isinstance(decoded, dict):
-        return TraceEntry(at_ms, direction, "", size, {"undecodable": digest(frame)})
-    kind = decoded.get("type")
-    name = kind if isinstance(kind, str) else ""
-    seq = decoded.get("server_event_seq")
-    return TraceEntry(at_ms, direction, name, size, _without(decoded, name), seq if isinstance(seq, int) else None)
+        if isinstance(decoded, dict):
+            kind, seq = decoded.get("type"), decoded.get("server_event_seq")
+            name = kind if isinstance(kind, str) else ""
+            kept = _without(decoded, name)
+            return TraceEntry(at_ms, direction, name, size, kept, seq if type(seq) is int else None)
+    except (msgspec.DecodeError, RecursionError):
+        pass  # no JSON, or nested so deeply that nobody reads it
+    return TraceEntry(at_ms, direction, "", size, {"undecodable": digest(frame)})
 
 
 def _without(value: Any, kind: str) -> Any:

@@ -18,6 +18,7 @@ from duologue.store.ports import (
     JournalRefused,
     Replay,
 )
+from duologue.store.replies import reads_reply
 from duologue.store.scripts import SCRIPTS, Arg, ScriptRunner, journal_keys
 
 
@@ -43,6 +44,7 @@ def append_args(
     return args
 
 
+@reads_reply
 def append_outcome(reply: list[Any]) -> Appended | JournalRefused:
     """What the reply of `journal/append` says."""
     if reply[0] == b"ok":
@@ -76,24 +78,13 @@ class ScriptedJournal(Journal):
         return append_outcome(await self._runner.run(script, journal_keys(session_id), args))
 
     async def head(self, session_id: str) -> Head | None:
-        reply = await self._run("head", session_id)
-        return _head(reply) if reply[0] == b"ok" else None
+        return _head_or_none(await self._run("head", session_id))
 
     async def read(self, session_id: str, after_seq: int, limit: int = 64) -> Replay:
-        reply, found = await self._run("read", session_id, after_seq, limit)
-        head = _head(reply)
-        entries: list[JournalEntry] = []
-        for _, fields in found:
-            entry = _entry(fields)
-            if entry.seq != after_seq + 1 + len(entries):
-                break
-            entries.append(entry)
-        gap = not entries and after_seq < head.last_seq
-        return Replay(tuple(entries), head.last_seq, head.first_seq, gap)
+        return _replay(await self._run("read", session_id, after_seq, limit), after_seq)
 
     async def trim(self, session_id: str, through_seq: int) -> Head | None:
-        reply = await self._run("trim", session_id, through_seq)
-        return _head(reply) if reply[0] == b"ok" else None
+        return _head_or_none(await self._run("trim", session_id, through_seq))
 
     async def touch(self, session_id: str, owner: Owner) -> Done | JournalRefused:
         return _done(await self._run("touch", session_id, owner.number, owner.incarnation))
@@ -102,24 +93,48 @@ class ScriptedJournal(Journal):
         return _done(await self._run("release", session_id, owner.number, owner.incarnation))
 
 
+@reads_reply
 def _head(reply: list[Any]) -> Head:
     _, number, incarnation, egress, last, delivery_owner, n, first, kept = reply
     owner = Owner(number, incarnation.decode())
     return Head(owner, egress, last, DeliveryId(delivery_owner, n), first, kept)
 
 
+@reads_reply
 def _refused(reply: list[Any]) -> JournalRefused:
     return JournalRefused(reply[0].decode(), _head(reply))
 
 
+@reads_reply
 def _head_or_refused(reply: list[Any]) -> Head | JournalRefused:
     return _head(reply) if reply[0] == b"ok" else _refused(reply)
 
 
+@reads_reply
 def _done(reply: list[Any]) -> Done | JournalRefused:
     return Done() if reply[0] == b"ok" else _refused(reply)
 
 
+@reads_reply
 def _entry(fields: list[bytes]) -> JournalEntry:
     seq, owner, n, _time, _before = (int(part) for part in fields[1].split())
     return JournalEntry(seq, DeliveryId(owner, n), fields[3])
+
+
+@reads_reply
+def _head_or_none(reply: list[Any]) -> Head | None:
+    return _head(reply) if reply[0] == b"ok" else None
+
+
+@reads_reply
+def _replay(reply: list[Any], after_seq: int) -> Replay:
+    first, found = reply
+    head = _head(first)
+    entries: list[JournalEntry] = []
+    for _, fields in found:
+        entry = _entry(fields)
+        if entry.seq != after_seq + 1 + len(entries):
+            break
+        entries.append(entry)
+    gap = not entries and after_seq < head.last_seq
+    return Replay(tuple(entries), head.last_seq, head.first_seq, gap)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from duologue.store.ports import Registration, Registry, Roster
+from duologue.store.replies import reads_reply
 from duologue.store.scripts import REGISTRY_KEYS, SCRIPTS, Arg, ScriptRunner
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -32,6 +33,7 @@ class ScriptedRegistry(Registry):
         await self._run("remove", f"{kind}/{id}", incarnation)
 
 
+@reads_reply
 def _roster(reply: list[Any], kind: str = "") -> Roster:
     """A record that this version cannot read is somebody of another version: left out, not fatal."""
     replaced, records = reply
@@ -39,7 +41,7 @@ def _roster(reply: list[Any], kind: str = "") -> Roster:
     for record in records:
         try:
             member = _decode(record.partition(b"\n")[2])
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             continue
         if not kind or member.kind == kind:
             members.append(member)

@@ -17,6 +17,7 @@ from duologue.store.ports import (
     SessionRecord,
     SessionStore,
 )
+from duologue.store.replies import reads_reply
 from duologue.store.scripts import SCRIPTS, Arg, ScriptRunner, session_keys
 
 _NO_RECORD: tuple[Arg, ...] = (b"", "", "", "", 0, b"")
@@ -56,9 +57,7 @@ class ScriptedSessions(SessionStore):
         reply = await self._run(
             "own", session_id, above, incarnation, attempt, int(create is not None), *new, taken_from
         )
-        if reply[0] != b"ok":
-            return _refused(reply)
-        return Owned(_owner(reply), _record(reply))
+        return _owned(reply)
 
     async def hand_over(self, session_id: str, owner: Owner, heir: str) -> Owned | Refused:
         reply = await self._run("hand_over", session_id, owner.number, owner.incarnation, heir)
@@ -68,8 +67,7 @@ class ScriptedSessions(SessionStore):
         return _done(await self._run("checkpoint", session_id, owner.number, owner.incarnation, number, blob))
 
     async def read_checkpoint(self, session_id: str) -> Checkpoint | None:
-        owner, number, blob = await self._run("recall", session_id)
-        return None if blob is None else Checkpoint(int(owner), int(number), blob)
+        return _checkpoint(await self._run("recall", session_id))
 
     async def record(
         self, session_id: str, owner: Owner, entries: Sequence[InputEntry], keep: tuple[int, int] | None = None
@@ -79,8 +77,7 @@ class ScriptedSessions(SessionStore):
         return _done(await self._run("record", session_id, owner.number, owner.incarnation, first, *flat))
 
     async def recorded(self, session_id: str) -> tuple[InputEntry, ...]:
-        _, found = await self._run("recorded", session_id)
-        return tuple(_input_entry(id, blob) for id, blob in found)
+        return _input_entries(await self._run("recorded", session_id))
 
     async def activate(
         self,
@@ -133,8 +130,13 @@ class ScriptedSessions(SessionStore):
         return _done(await self._run("release", session_id, owner.number, owner.incarnation))
 
     async def look_up(self, session_id: str) -> Activated | None:
-        reply = await self._run("look_up", session_id)
-        return Activated(_record(reply), _owner(reply)) if reply[0] == b"ok" else None
+        return _found(await self._run("look_up", session_id))
+
+
+@reads_reply
+def _input_entries(reply: list[Any]) -> tuple[InputEntry, ...]:
+    _, found = reply
+    return tuple(_input_entry(id, blob) for id, blob in found)
 
 
 def _input_entry(id: bytes, blob: bytes) -> InputEntry:
@@ -142,24 +144,45 @@ def _input_entry(id: bytes, blob: bytes) -> InputEntry:
     return InputEntry(int(owner), int(unit), blob)
 
 
+@reads_reply
 def _owner(reply: list[Any]) -> Owner:
     return Owner(reply[1], reply[2].decode())
 
 
+@reads_reply
 def _record(reply: list[Any]) -> SessionRecord:
     _, _, _, generation, digest, principal, dialect, gateway, extra = reply
     return SessionRecord(principal.decode(), dialect.decode(), digest, gateway.decode(), generation, extra)
 
 
+@reads_reply
 def _refused(reply: list[Any]) -> Refused:
     return Refused(reply[0].decode(), _owner(reply), reply[3])
 
 
+@reads_reply
 def _done(reply: list[Any]) -> Done | Refused:
     return Done() if reply[0] == b"ok" else _refused(reply)
 
 
+@reads_reply
 def _activation(reply: list[Any]) -> Activated | ResumeRefused:
     if reply[0] == b"ok":
         return Activated(_record(reply), _owner(reply))
     return ResumeRefused(reply[0].decode(), reply[1].decode())
+
+
+@reads_reply
+def _owned(reply: list[Any]) -> Owned | Refused:
+    return Owned(_owner(reply), _record(reply)) if reply[0] == b"ok" else _refused(reply)
+
+
+@reads_reply
+def _checkpoint(reply: list[Any]) -> Checkpoint | None:
+    owner, number, blob = reply
+    return None if blob is None else Checkpoint(int(owner), int(number), blob)
+
+
+@reads_reply
+def _found(reply: list[Any]) -> Activated | None:
+    return Activated(_record(reply), _owner(reply)) if reply[0] == b"ok" else None

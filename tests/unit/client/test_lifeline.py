@@ -38,7 +38,15 @@ class Wire(Transport):
         self._ended = False
 
     def say(self, kind: str, **fields: Any) -> None:
-        self._out.put_nowait(json.dumps({"type": kind, **fields}))
+        self.frame(json.dumps({"type": kind, **fields}))
+
+    def frame(self, frame: str) -> None:
+        """As it is, whatever it is."""
+        self._out.put_nowait(frame)
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
 
     async def heard(self, kind: str, **fields: Any) -> dict[str, Any]:
         """The first command of this kind with these fields, as soon as it is there."""
@@ -135,6 +143,18 @@ async def test_what_the_server_did_not_hold_is_sent_again_and_the_rest_is_not() 
     assert claim["resume_token"] == "token-1" and claim["session_id"] == "duplex-1"
     assert (again["type"], again["event_id"]) == ("input_audio_buffer.commit", lost)
     assert len(second.sent) == 2 and client.resume_token == "token-2"
+    await client.close(timeout_s=0)
+
+
+@pytest.mark.parametrize("nonsense", ["[]", "{", "[" * 5000])
+async def test_a_frame_that_is_no_event_costs_the_connection_and_nothing_else(nonsense: str) -> None:
+    """The reader would be gone, and everybody who waits for an event would wait for ever."""
+    second = Wire()
+    client, first = await connected(second)
+    first.frame(nonsense)
+    resumed(second)
+    await client.wait_for("connection.resumed", timeout_s=5)
+    assert first.ended and second.sent[0]["type"] == "session.resume"
     await client.close(timeout_s=0)
 
 

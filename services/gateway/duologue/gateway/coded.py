@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from duologue.protocol.duplex import RealtimeProtocolError, error_type_of
+from duologue.protocol.realtime.limits import check_numbers
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -121,6 +122,7 @@ def read_object(body: bytes) -> dict[str, Any]:
         raise RealtimeProtocolError("invalid_json", f"the body is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise RealtimeProtocolError("invalid_request", "the body is a JSON object")
+    check_numbers(found, None, "invalid_request")
     return found
 
 

@@ -179,4 +179,7 @@ def encode_command(command: DuplexCommand) -> bytes:
 
 def decode_command(data: Frame) -> DuplexCommand:
     """The inverse of `encode_command`. Raises msgspec.ValidationError: the peer is another version."""
-    return _decoder.decode(data)
+    try:
+        return _decoder.decode(data)
+    except RecursionError:
+        raise msgspec.ValidationError("nested too deeply") from None

@@ -6,6 +6,7 @@ which field, which code, and the client's own event_id.
 
 from __future__ import annotations
 
+import re
 from typing import Any, NoReturn, get_args
 
 import msgspec
@@ -14,7 +15,8 @@ from msgspec import UNSET
 from duologue.protocol.duplex import commands as to
 from duologue.protocol.duplex import wire
 from duologue.protocol.realtime.errors import RealtimeProtocolError
-from duologue.protocol.realtime.json_guard import MAX_DEPTH, find_not_finite, read_leniently, too_deep
+from duologue.protocol.realtime.json_guard import MAX_DEPTH, read_leniently, too_deep
+from duologue.protocol.realtime.json_places import find_not_finite
 from duologue.protocol.realtime.json_types import JsonObject
 from duologue.protocol.realtime.limits import MAX_EVENT_ID
 from duologue.protocol.realtime.strict import refusal
@@ -59,6 +61,8 @@ _CODES: dict[str, dict[str, str]] = {
     "conversation.item.delete": {"item_id": "missing_item_id"},
     "conversation.item.truncate": {"item_id": "missing_item_id"},
 }
+
+_LONE = re.compile("[\ud800-\udfff]")
 
 _decoder: msgspec.json.Decoder[wire.WrittenCommand] = msgspec.json.Decoder(wire.WrittenCommand)
 _generic: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
@@ -138,9 +142,11 @@ def _refuse_malformed(frame: str) -> NoReturn:
 
 
 def _event_id(data: Any) -> str | None:
-    """The client's own id, unless it is too long to be echoed."""
+    """The client's own id, unless it is too long to be echoed, or no text (half a surrogate pair)."""
     event_id = data.get("event_id") if isinstance(data, dict) else None
-    return event_id if isinstance(event_id, str) and len(event_id) <= MAX_EVENT_ID else None
+    if not isinstance(event_id, str) or len(event_id) > MAX_EVENT_ID or _LONE.search(event_id):
+        return None
+    return event_id
 
 
 def _kind(name: Any, event_id: str | None) -> tuple[str, type[wire.Written]]:

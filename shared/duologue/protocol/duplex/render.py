@@ -35,9 +35,12 @@ def event_from_realtime(raw: bytes | str | JsonObject) -> DuplexEvent | UnknownE
     """
     if not isinstance(raw, dict):
         try:
-            return _decoder.decode(raw)
-        except msgspec.ValidationError:
-            raw = _generic.decode(raw)
+            try:
+                return _decoder.decode(raw)
+            except msgspec.ValidationError:
+                raw = _generic.decode(raw)
+        except (UnicodeError, RecursionError) as error:
+            raise msgspec.DecodeError(f"an event is JSON: {error}") from None
     if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):
         raise msgspec.DecodeError("an event is a JSON object with a type")
     kind = _KINDS.get(raw["type"])
@@ -58,7 +61,7 @@ def _unknown(raw: JsonObject) -> UnknownEvent:
         type=raw["type"],
         raw=raw,
         event_id=event_id if isinstance(event_id, str) else "",
-        server_event_seq=seq if isinstance(seq, int) else UNSET,
+        server_event_seq=seq if type(seq) is int else UNSET,
     )
 
 

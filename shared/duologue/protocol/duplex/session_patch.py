@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 from duologue.protocol.realtime.errors import RealtimeProtocolError
 from duologue.protocol.realtime.formats import check_rate, read_format
 from duologue.protocol.realtime.json_types import JsonObject
-from duologue.protocol.realtime.limits import read_max_tokens, read_speed
+from duologue.protocol.realtime.limits import check_numbers, read_max_tokens, read_speed
 from duologue.protocol.realtime.strict import read
 
 MAX_EXTRA_BYTES = 64 * 1024
@@ -133,6 +133,7 @@ def fold_patch(session: JsonObject) -> SessionPatch:
     """Read a session object. Raises RealtimeProtocolError whose `param` is relative to it."""
     if session.get("type") == "transcription":
         raise RealtimeProtocolError("unsupported", "transcription sessions are not served", param="type")
+    check_numbers(session, None)
     told = read(session, _Patch)
     body = told.extra_body or {}
     own = _EXTRA_BODY

@@ -17,7 +17,7 @@ from duologue.protocol.realtime.errors import RealtimeProtocolError
 from duologue.protocol.realtime.formats import check_rate, fold_format, read_format
 from duologue.protocol.realtime.item_input import decode_base64, is_picture, read_item, refuse_file
 from duologue.protocol.realtime.json_types import Count, JsonObject, Millis, Name, Number
-from duologue.protocol.realtime.limits import EventId, Hint, check_size
+from duologue.protocol.realtime.limits import EventId, Hint, check_numbers, check_size
 from duologue.protocol.realtime.response_input import read_options
 
 MAX_FRAMES, MAX_FRAME_CHARS = 2, 4_000_000
@@ -38,6 +38,7 @@ class Update(Written, kw_only=True, tag="session.update"):
     def canonical(self) -> to.DuplexCommand:
         assert self.session is not UNSET, "the reader fills it in"
         check_size(self.session or {}, "session", ("ref_audio", "extra_body"))
+        check_numbers(self.session, "session")
         return tier1.SessionUpdate(event_id=self.event_id, session=self.session or {})
 
 
@@ -226,6 +227,7 @@ class TurnSignal(Written, kw_only=True, tag="turn.signal"):
     response_id: str | None = None
 
     def canonical(self) -> to.DuplexCommand:
+        check_numbers(self.payload, "payload")
         return to.TurnSignal(event_id=self.event_id, event=self.event, payload=self.payload or {})
 
 
@@ -236,6 +238,7 @@ class CreateResponse(Written, kw_only=True, tag="response.create"):
         if not self.response:
             return tier1.CreateResponse(event_id=self.event_id)
         check_size(self.response, "response", ("extra_body",))
+        check_numbers(self.response, "response")
         try:
             options = read_options(self.response)
         except RealtimeProtocolError as error:

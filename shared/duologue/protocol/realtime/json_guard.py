@@ -7,7 +7,6 @@ scans for a byte.
 from __future__ import annotations
 
 import json
-from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -44,16 +43,3 @@ def read_leniently(frame: str) -> Any:
         return json.loads(frame)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-
-
-def find_not_finite(data: Any, path: str = "") -> str | None:
-    """The path of the first number that is not finite, None if all are."""
-    if isinstance(data, float):
-        return path if not isfinite(data) else None
-    pairs = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
-    for key, value in pairs:
-        place = f"{path}.{key}" if path else str(key)
-        found = find_not_finite(value, place)
-        if found is not None:
-            return found
-    return None

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from duologue.protocol.realtime.errors import RealtimeProtocolError
+from duologue.protocol.realtime.json_places import find_beyond_64_bits
 
 MAX_EVENT_ID, MAX_ITEM_ID = 1024, 512
 """Characters."""
@@ -27,6 +28,7 @@ MIN_SPEED, MAX_SPEED = 0.25, 1.5
 """How fast a voice speaks; 1 is its own pace."""
 
 MAX_TOKENS = 1_000_000
+_pack = msgspec.msgpack.Encoder().encode
 _UNLIMITED = frozenset({"inf", "infinity", "unlimited"})
 
 
@@ -36,6 +38,15 @@ def check_size(value: Mapping[str, Any] | msgspec.Struct, param: str, apart: Ite
         value = {key: one for key, one in value.items() if key not in apart}
     if len(msgspec.json.encode(value)) > MAX_ECHOED_BYTES:
         raise RealtimeProtocolError("bad_event", f"more than {MAX_ECHOED_BYTES} bytes of {param}", param=param)
+
+
+def check_numbers(value: Any, param: str | None, code: str = "bad_event") -> None:
+    """Refuse an integer beyond 64 bits, wherever it is: JSON can write it, no message and no checkpoint can hold it."""
+    try:
+        _pack(value)
+    except OverflowError:
+        place = ".".join(filter(None, (param, find_beyond_64_bits(value)))) or None
+        raise RealtimeProtocolError(code, f"{place} is beyond 64 bits", param=place) from None
 
 
 def read_max_tokens(value: int | str | None, param: str) -> int | None:

@@ -9,6 +9,7 @@ from array import array
 import msgspec
 
 from duologue.protocol.duplex import RealtimeProtocolError
+from duologue.protocol.realtime.formats import MAX_RATE_HZ, MIN_RATE_HZ
 
 MAX_CHANNELS = 2
 
@@ -28,11 +29,14 @@ def read_wav(data: bytes, param: str) -> Sound:
             pcm = file.readframes(file.getnframes())
     except wave.Error as error:
         raise RealtimeProtocolError("unsupported_audio_format", f"this WAV file: {error}", param=param) from None
-    except EOFError:
+    except (EOFError, RuntimeError):  # it ends too early, or a chunk is longer than the file
         raise RealtimeProtocolError("bad_audio", "this is no whole WAV file", param=param) from None
     if width != 2 or not 1 <= channels <= MAX_CHANNELS:
         what = f"{8 * width} bits, {channels} channels"
         raise RealtimeProtocolError("unsupported_audio_format", f"{what}: 16-bit mono or stereo is taken", param=param)
+    if not MIN_RATE_HZ <= rate_hz <= MAX_RATE_HZ:
+        what = f"{rate_hz} Hz: {MIN_RATE_HZ} to {MAX_RATE_HZ} Hz are taken"
+        raise RealtimeProtocolError("unsupported_audio_format", f"this WAV file has {what}", param=param)
     whole = pcm[: len(pcm) // (2 * channels) * 2 * channels]
     return Sound(whole if channels == 1 else _mono(whole), rate_hz)
 

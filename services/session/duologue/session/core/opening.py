@@ -74,7 +74,14 @@ def open_session(
 
 
 def restore_session(body: bytes, *, plugin: DuplexModelPlugin[Any], owner: int) -> SessionContext:
-    """The context of a session from a snapshot or a checkpoint. Raises msgspec.ValidationError."""
+    """The context of a session from a snapshot or a checkpoint. Raises ValueError, msgspec.ValidationError of it."""
+    try:
+        return _restored(body, plugin, owner)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _restored(body: bytes, plugin: DuplexModelPlugin[Any], owner: int) -> SessionContext:
     state = msgspec.msgpack.decode(body, type=DuplexEngineSession)
     if owner < state.owner:
         raise ValueError(f"owner {owner} is older than {state.owner}, which wrote this session")

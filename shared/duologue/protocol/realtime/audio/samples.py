@@ -20,7 +20,8 @@ _STEP = np.float32(1 / 32768)
 
 
 def decode_samples(data: bytes | bytearray | memoryview, name: str) -> Samples:
-    """Samples of whole frames of `name` (not wav). Raises `bad_audio` if a float is not finite."""
+    """Samples of whole frames of `name` (not wav). Raises `bad_audio` if a float is not finite; one beyond -1..1 is
+    clipped, as the other formats have it."""
     if name == "pcm16":
         made: Samples = np.multiply(np.frombuffer(data, "<i2"), _STEP, dtype=np.float32)
         return made
@@ -29,7 +30,7 @@ def decode_samples(data: bytes | bytearray | memoryview, name: str) -> Samples:
     samples = np.frombuffer(data, "<f4").astype(np.float32)
     if not np.isfinite(samples).all():
         raise RealtimeProtocolError("bad_audio", "audio holds a sample that is not finite", param="audio")
-    return samples
+    return np.clip(samples, -1, 1, out=samples)  # 3e38 is finite, until a filter adds two of it
 
 
 def to_int16(samples: NDArray[np.float32] | Int16) -> Int16:
