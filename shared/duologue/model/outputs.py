@@ -95,4 +95,7 @@ def encode_output(output: ModelOutput) -> bytes:
 
 def decode_output(head: bytes) -> ModelOutput:
     """Raises msgspec.ValidationError: the worker speaks another version, which its hello should have said."""
-    return _decoder.decode(head)
+    try:
+        return _decoder.decode(head)
+    except RecursionError:
+        raise msgspec.ValidationError("nested too deeply") from None
