@@ -5,9 +5,10 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -q
 SECONDS ?= 20
 SEEDS   ?= 500
+FUZZ_SECONDS ?= 60
 ENVS    ?= $(or $(DUOLOGUE_ENVS),.envs)
 
-.PHONY: up demo test check bench sim mutants conformance deploy-check clients env clean
+.PHONY: up demo test check bench sim mutants fuzz conformance deploy-check clients env clean
 
 up: $(VENV)/.runtime          ## install and run the whole system on 127.0.0.1:8080
 	$(BIN)/duologue up
@@ -35,6 +36,9 @@ sim: $(VENV)/.dev             ## the whole system in one thread, SEEDS worlds of
 
 mutants: $(VENV)/.dev         ## broken products that the simulation must catch
 	$(BIN)/python tests/mutants/run.py
+
+fuzz: $(VENV)/.ci             ## the decoders under hostile input for FUZZ_SECONDS in all; REPLAY=file does one again
+	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS) $(if $(REPLAY),--replay $(REPLAY)) $(if $(ONLY),--only $(ONLY))
 
 conformance: $(VENV)/.dev     ## the black-box suite, against a system of its own (DUOLOGUE_SHARED names its folder)
 	$(BIN)/python tests/conformance.py
