@@ -8,7 +8,7 @@ SEEDS   ?= 500
 FUZZ_SECONDS ?= 60
 ENVS    ?= $(or $(DUOLOGUE_ENVS),.envs)
 
-.PHONY: up demo test check bench sim mutants fuzz conformance deploy-check clients env clean
+.PHONY: up demo test check bench sim mutants fuzz conformance deploy-check clients models env clean
 
 up: $(VENV)/.runtime          ## install and run the whole system on 127.0.0.1:8080
 	$(BIN)/duologue up
@@ -48,6 +48,9 @@ clients: $(VENV)/.dev         ## real clients, each in an environment of its own
 
 deploy-check: $(VENV)/.ci     ## the compose file by the real parser, the Dockerfiles by a linter
 	$(BIN)/python -m pytest -q tests/deploy
+
+models: $(VENV)/.dev          ## the conformance suite on every model, tiny checkpoints made for it; ONLY=a,b chooses
+	PYTHONPATH=tests $(BIN)/python tests/models/run.py $(if $(ONLY),--only $(ONLY)) $(MODELS)
 
 env:                          ## the environment of a model's worker, NAME of locks/envs: make env NAME=moshi
 	@test -f "locks/envs/$(NAME).txt" || { echo "NAME is one of: $(notdir $(basename $(wildcard locks/envs/*.txt)))"; exit 2; }
