@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from simulation.commands import CUTS, Commands
 from simulation.network import Socket
 from simulation.record import Record
-from simulation.script import act, session_of
+from simulation.script import act
 
 if TYPE_CHECKING:
     from simulation.network import Event
@@ -262,7 +262,8 @@ class Client:
         if socket is not self.socket:
             return
         if not self.record.session_id:
-            opening = {"type": "session.update", "event_id": f"open{self.number}", "session": session_of(self)}
+            session = self.world.session_of(self)
+            opening = {"type": "session.update", "event_id": f"open{self.number}", "session": session}
             socket.send_text(json.dumps(opening))
             return
         self._resuming = True

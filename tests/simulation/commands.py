@@ -64,7 +64,7 @@ class Commands:
         event_id = f"{self._prefix}.{len(self.sent)}"
         frame: dict[str, Any] = {"type": kind, "event_id": event_id, **fields}
         if audio_ms:
-            frame["audio"] = _audio(audio_ms)
+            frame["audio"] = self._record.sound(event_id, audio_ms)
         item_id = fields["item"]["id"] if kind == "conversation.item.create" else ""
         sent = Sent(event_id, kind, _encode(frame).decode(), self._record.told_until(), audio_ms, item_id)
         self.sent.append(sent)
@@ -127,6 +127,6 @@ class Commands:
 
 
 @functools.cache
-def _audio(ms: int) -> str:
+def loud(ms: int) -> str:
     """Base64 of so much of something loud: pcm16 at 16 kHz."""
     return base64.b64encode(bytes([0x00, 0x20, 0x00, 0xE0]) * (ms * INPUT_RATE_HZ // 2000)).decode()

@@ -122,8 +122,14 @@ class Record:
         """Another owner has taken it over (see `Faults`)."""
         self.gapped = False
         """It was told of a gap: it goes on from the head, and knows no more what it has missed."""
+        self.told_lost = 0
+        """How often it was told that its model has forgotten something."""
         self.may_end: str = ""
         """Why this session may end without having been asked to."""
+
+    def sound(self, event_id: str, ms: int) -> str:
+        """What this command says, base64."""
+        return self._world.sound_of(event_id, ms)
 
     def told_until(self) -> float:
         """What came before this is known as delivered by the time at which a command of now arrives."""
@@ -205,6 +211,7 @@ class Record:
     def _error(self, error: Event) -> None:
         named = error.get("event_id")
         if named is None:
+            self.told_lost += error["code"] == "context_lost"
             self._world.count[f"error: {error['code']}"] += 1
             self._world.count["overflow"] += error["code"] == "output_backpressure"
             return

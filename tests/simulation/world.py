@@ -12,11 +12,13 @@ import logging
 import random
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simulation.client import Client
+from simulation.commands import loud
 from simulation.faults import Faults
 from simulation.nodes import GatewayNode, Node, ShardNode, WorkerNode, make_task
+from simulation.script import session_of
 from simulation.store_line import Depot
 from simulation.virtual_time import Machine, Stuck, VirtualLoop
 from simulation.weather import BusWeather
@@ -189,7 +191,7 @@ class World:
             async with asyncio.timeout(END_S):
                 await self._start()
                 self.clients = [Client(self, number) for number in range(self.clients_due)]
-                self.faults = Faults(self)
+                self.faults = self.make_faults()
                 self.faults.begin()
                 async with asyncio.TaskGroup() as group:
                     for client in self.clients:
@@ -198,9 +200,28 @@ class World:
         except TimeoutError:
             self.fail("the world does not come to its end")
 
+    # What worlds of another kind have otherwise.
+
+    def pipelines(self) -> tuple[tuple[PipelineSpec, ...], Pipelines]:
+        return _pipelines()
+
+    def make_faults(self) -> Faults:
+        return Faults(self)
+
+    def session_of(self, client: Client) -> dict[str, Any]:
+        """What this client opens with."""
+        return session_of(client)
+
+    def sound_of(self, event_id: str, ms: int) -> str:
+        """The sound of one append, base64."""
+        return loud(ms)
+
+    def make_worker(self, group: str, specs: tuple[PipelineSpec, ...]) -> WorkerNode:
+        return WorkerNode(self, f"worker-{group}", group, specs)
+
     async def _start(self) -> None:
-        specs, pipelines = _pipelines()
-        self.workers = [WorkerNode(self, f"worker-{group}", group, specs) for group in specs[0].workers]
+        specs, pipelines = self.pipelines()
+        self.workers = [self.make_worker(group, specs) for group in specs[0].workers]
         self.shards = [ShardNode(self, f"shard-{n}", pipelines, LIMITS) for n in (1, 2)]
         for node in (*self.workers, *self.shards):
             await node.spawn(node.start())

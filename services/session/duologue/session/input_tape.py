@@ -62,6 +62,7 @@ class InputTape:
         """Unit and size of everything that is recorded, or waits to be."""
         self._window_bytes = 0
         self._forgets = False
+        self._last = -1
         self._waiting: deque[InputEntry] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
@@ -74,8 +75,9 @@ class InputTape:
 
     def record(self, order: orders.RecordInput) -> None:
         """Keep one unit."""
-        if self._stopped:
+        if self._stopped or order.unit.unit <= self._last:
             return
+        self._last = order.unit.unit
         unit, blob = order.unit.unit, _encode(order.unit)
         self._window.append((unit, len(blob)))
         self._window_bytes += len(blob)

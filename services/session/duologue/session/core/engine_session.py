@@ -131,6 +131,8 @@ class Sound(msgspec.Struct):
     sees: bool = False
     """Camera frames have come: they count as input that is held."""
     paced: list[Paced] = []
+    voided: dict[int, Flight] = {}
+    """Units that an abort took out of the books before their workers told whether they were heard (see `rebuild`)."""
     replays: list[AppendPlan] = []
     """What is still to be replayed to stages that were opened anew (see `rebuild`)."""
     replaying: dict[int, int] = {}

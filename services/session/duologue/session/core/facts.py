@@ -64,7 +64,7 @@ def take(ctx: SessionContext, command: SessionCommand, checkpoints: Checkpoints)
             elif _current(ctx, command.fence, "output"):
                 state.life.active_at = ctx.now if state.life.detached_at < 0 else state.life.active_at
                 outputs.stage_output(ctx, command)
-            elif state.aborting.units and _bound(ctx, command.fence, "output"):
+            elif (state.aborting.units or state.sound.voided) and _bound(ctx, command.fence, "output"):
                 stages.consumed_after_all(ctx, command.unit)
         case Delivered():
             _delivered(ctx, command.through)

@@ -17,6 +17,8 @@ from duologue.session.core.effects import Abort, OpenStages, RecordInput, Submit
 from duologue.session.core.engine_session import Flight, PendingAbort, Segment, SoundBuffer
 
 MAX_SILENCE_IN_FLIGHT = 4
+MAX_VOIDED = 64
+"""Units whose end the workers owe an account of; beyond it the oldest counts as not heard."""
 
 
 def open_stages(ctx: SessionContext) -> None:
@@ -219,7 +221,10 @@ def forget(ctx: SessionContext, unit: int) -> Flight | None:
 
 def heard(ctx: SessionContext, unit: int) -> None:
     """The same of a unit that the stages have consumed: it is a part of their context now."""
-    flight = forget(ctx, unit)
+    _record(ctx, unit, forget(ctx, unit))
+
+
+def _record(ctx: SessionContext, unit: int, flight: Flight | None) -> None:
     if flight is not None and flight.is_input and ctx.rebuilds == "input":
         known = RecordedUnit(unit, flight.turn_id, flight.stage, flight.head, flight.frames)
         ctx.effects.append(RecordInput(known))
@@ -259,7 +264,7 @@ def advance_epoch(ctx: SessionContext, *, keeps_input: bool = True) -> None:
         if flight.relayed:
             heard(ctx, number)
         elif not returns:
-            forget(ctx, number)
+            _void(ctx, number)
         elif state.ready:
             pending.units.append(number)
     pending.since = ctx.now
@@ -270,6 +275,16 @@ def advance_epoch(ctx: SessionContext, *, keeps_input: bool = True) -> None:
     if not keeps_input:
         state.intake.awaiting.clear()
     state.intake.answer_due = False
+
+
+def _void(ctx: SessionContext, number: int) -> None:
+    """A unit that does not return whatever the workers say of it; what they say tells whether it was heard."""
+    flight = forget(ctx, number)
+    voided = ctx.state.sound.voided
+    if flight is not None and flight.is_input and ctx.rebuilds == "input" and ctx.state.ready:
+        voided[number] = flight
+        if len(voided) > MAX_VOIDED:
+            del voided[next(iter(voided))]
 
 
 def _cancelled(ctx: SessionContext) -> None:
@@ -286,7 +301,12 @@ def hears_on(ctx: SessionContext) -> bool:
 
 def aborted(ctx: SessionContext, fact: UnitsAborted) -> None:
     """A worker's account of an abort. Not fenced by epoch: what it says of a unit stays true."""
-    pending = ctx.state.aborting
+    pending, voided = ctx.state.aborting, ctx.state.sound.voided
+    if voided:
+        for number in sorted(fact.consumed):
+            _record(ctx, number, voided.pop(number, None))
+        for number in fact.dropped:
+            voided.pop(number, None)
     for number in fact.consumed:
         if number in pending.units:
             pending.units.remove(number)
@@ -301,7 +321,9 @@ def aborted(ctx: SessionContext, fact: UnitsAborted) -> None:
 
 def consumed_after_all(ctx: SessionContext, unit: int) -> None:
     """An output of before the abort: void, but it tells that its unit was consumed."""
-    pending = ctx.state.aborting
+    pending, voided = ctx.state.aborting, ctx.state.sound.voided
+    if unit in voided:
+        _record(ctx, unit, voided.pop(unit))
     if unit in pending.units:
         pending.units.remove(unit)
         heard(ctx, unit)
@@ -361,7 +383,10 @@ def _lose_context(ctx: SessionContext, reason: str, death: bool) -> None:
     if rebuild.opened is not None:
         ctx.observed.rebuilt(ctx.rebuilds, "lost", ctx.now - rebuild.began, rebuild.units)
         rebuild.deaths += death and bool(sound.replaying)
-    elif ctx.rebuilds != "none" and (ctx.state.locked or ctx.rebuilds == "history"):
+    for number, flight in sound.voided.items():
+        _record(ctx, number, flight)  # nobody will tell any more: more often than not they were
+    sound.voided = {}
+    if rebuild.opened is None and ctx.rebuilds != "none" and (ctx.state.locked or ctx.rebuilds == "history"):
         rebuild.reason = rebuild.reason or reason
     rebuild.opened, rebuild.due = None, ""
     sound.replays, sound.replaying = [], {}
