@@ -43,8 +43,17 @@ def events() -> str:
 def errors() -> str:
     rows = ["| code | class | retryable | meaning | in the OpenAI dialects |", "|---|---|---|---|---|"]
     for row in ERROR_CODES.values():
+        if row.reserved:
+            continue
         name = f"`{row.openai}`" if row.openai else ""
         rows.append(f"| `{row.code}` | {row.error_type} | {'yes' if row.retryable else ''} | {row.gist} | {name} |")
+    return "\n".join(rows)
+
+
+def reserved() -> str:
+    """Codes of the contract that nothing sends."""
+    rows = ["| code | meaning | why it is not sent |", "|---|---|---|"]
+    rows += [f"| `{row.code}` | {row.gist} | {row.reserved} |" for row in ERROR_CODES.values() if row.reserved]
     return "\n".join(rows)
 
 
@@ -79,7 +88,7 @@ def _shown(kind: Any, name: str, dialect: Dialect) -> str:
     return "the same" if told == name else f"`{told}`"
 
 
-TABLES = {"commands": commands, "events": events, "errors": errors, "differences": differences}
+TABLES = {"commands": commands, "events": events, "errors": errors, "reserved": reserved, "differences": differences}
 
 
 def page(text: str) -> str:
