@@ -55,6 +55,7 @@ class PipelineSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plugin: str
     stages: tuple[StageSpec, ...]
     session_mode: Literal["duplex", "turn"] = "duplex"
+    """turn: its sessions answer committed turns only, whether the model could decide its own turns or not."""
     max_sessions: int = 256
     rebuild: Literal["input", "history", "none"] = "none"
     """How a new worker is given the context that is lost with the old one: from the sound that was heard (`input`, at

@@ -41,6 +41,9 @@ class ModelTraits(msgspec.Struct, frozen=True):
     """Instructions may not change after the model has heard its first unit."""
     cancel_keeps_context: bool = True
     """False: the engine cannot cancel and keep what it heard, so the session binds anew after each cancel."""
+    turn_only: bool = False
+    """It answers committed turns and nothing else: `auto_response` is refused. So is every model that is deployed with
+    `session_mode = "turn"`."""
 
 
 class InputUnit(msgspec.Struct, frozen=True, gc=False):

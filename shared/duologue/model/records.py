@@ -24,7 +24,7 @@ class PipelineRecord(msgspec.Struct, frozen=True):
     chat_turns: int = 0
     """Of these, under way now."""
     session_mode: str = "duplex"
-    """duplex | turn: what a session of it is unless its client says otherwise."""
+    """duplex | turn: whether its sessions may answer by themselves (`auto_response`), or committed turns only."""
 
     @property
     def takes_chat(self) -> bool:

@@ -48,6 +48,10 @@ def open_session(
             "this model serves auto-responding sessions only",
             param="session.extra_body.auto_response",
         )
+    if plugin.traits.turn_only and config.auto_response:
+        raise RealtimeProtocolError(
+            "unsupported", "this model answers committed turns only", param="session.extra_body.auto_response"
+        )
     config = session_config.settled(config)
     session_config.check_speed(plugin.capabilities(max_sessions), config.speed, "unsupported", "session.speed")
     plugin.validate(config, None)
