@@ -241,7 +241,7 @@ class ShardNode(Node):
     def __init__(self, world: World, name: str, pipelines: Pipelines, limits: SessionLimits) -> None:
         super().__init__(world, name, "shard")
         self.shard = Shard(
-            ShardOptions(id=name, max_sessions=16, limits=limits),
+            ShardOptions(id=name, max_sessions=16, limits=limits, sweep_s=world.sweep_s),
             pipelines=pipelines,
             store=self.stores,
             make_endpoint=lambda me, handler: self._endpoint(handler, f"memory://{name}"),

@@ -26,6 +26,7 @@ from simulation.witness import Witness
 
 from duologue.bus.memory import MemoryHub
 from duologue.fence import Owner
+from duologue.gateway.rehoming import PATIENCE_S
 from duologue.model.catalog import find_pipeline
 from duologue.model.pipeline import PipelineSpec
 from duologue.session.core import history
@@ -34,7 +35,8 @@ from duologue.session.core.machine import DuplexSessionMachine
 from duologue.session.pipelines import Pipelines, load_served
 from duologue.store.journals import ScriptedJournal
 from duologue.store.memory import run_now
-from duologue.store.ports import Head, Owned
+from duologue.store.ports import Head, Owned, Registration
+from duologue.store.registrations import ScriptedRegistry
 from duologue.store.sessions import ScriptedSessions
 
 if TYPE_CHECKING:
@@ -67,6 +69,9 @@ def _pipelines() -> tuple[tuple[PipelineSpec, ...], Pipelines]:
 
 class World:
     """`run` it once. Raises `Bad`."""
+
+    sweep_s = 0.0
+    """How often shards look for sessions of dead ones; 0: never."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -277,6 +282,8 @@ class World:
         assert isinstance(owned, Owned), owned
         head = run_now(ScriptedJournal(self.depot.server).fence(record.session_id, owned.owner))
         assert isinstance(head, Head), head
+        alive = Registration("heir", heir, heir)  # whoever is registered is not inherited from in turn
+        run_now(ScriptedRegistry(self.depot.server).beat(alive, expiry_s=2 * END_S, join=True))
         self._inherited[record.session_id] = owned.owner
         self.witness.of(record.session_id).owner_over = True
 
@@ -339,6 +346,8 @@ class World:
     async def _end(self) -> None:
         """Every session is closed: nothing of them may be left anywhere."""
         deadline = max(self.now, self.open_lost_at + LIMITS.disconnect_grace_s) + SETTLE_S
+        if self._inherited:  # a gateway looks for the heir that the world has made up
+            deadline += PATIENCE_S
         await self.until(lambda: self.now >= deadline or not self._left())
         await asyncio.sleep(LOOK_EVERY_S)  # what comes late may take something again
         if self.faults_struck < 3:
@@ -358,6 +367,8 @@ class World:
         await asyncio.sleep(0.5)
         self._release_inherited()
         server = self.depot.server
+        for heir in self._inherited.values():
+            run_now(ScriptedRegistry(server).remove("heir", heir.incarnation, heir.incarnation))
         left_keys = server.commands.keys(server.now_us() + int((TOMB_S + 60) * 1e6))
         if left_keys:
             self.fail(f"keys are left in the store: {left_keys}")

@@ -73,6 +73,9 @@ class Attach(Message, frozen=True):
     """The client came back past a hole: answer with the conversation's items."""
     journaled: int = -1
     """The last seq in the journal, by the claim; -1: not said."""
+    seq: int = 0
+    through: DeliveryId = DeliveryId()
+    """What this gateway has numbered for the client already, where it has been the egress all along."""
 
 
 class Detach(Message, frozen=True):
@@ -83,6 +86,15 @@ class Detach(Message, frozen=True):
     generation: int
     clean: bool = False
     """The client itself closed with 1000 or no code: ends sessions of the OpenAI dialects."""
+
+
+class Adopt(Message, frozen=True):
+    """The shard of this session, by its incarnation, does not answer us: take the session over if it is dead. Not
+    answered: the store tells who owns the session."""
+
+    needs_credit = False
+    session_id: str
+    lost: str
 
 
 class AskNumbered(Message, frozen=True):
@@ -364,6 +376,7 @@ AnyMessage = (
     OpenSession
     | ClientInput
     | Attach
+    | Adopt
     | Detach
     | AskNumbered
     | WantCovered

@@ -109,6 +109,8 @@ class Egress:
         self.session_id = session_id
         self.owner = owner
         self.number = head.egress
+        self.journaled = head.last_seq
+        """The last number that the journal had when it was claimed."""
         self.seq = max(head.last_seq, through[0])
         """The last number that is settled: journaled, or sent and kept."""
         self.last = max(head.last_delivery, through[1])
@@ -146,6 +148,13 @@ class Egress:
         """As the argument `through`, for an egress that learns it after its claim, before anything is put."""
         self.seq = max(self.seq, seq)
         self.last = max(self.last, through)
+
+    def carry_on(self, before: Egress) -> None:
+        """Take over what another egress of ours has sent and not journaled, in this one's place."""
+        for event in islice(before._numbered, before.kept):
+            if event.seq > self.journaled:
+                self._numbered.append(event)
+                self._kept_bytes += len(event.body)
 
     def put(self, owner: Owner, events: Sequence[Delivery], bodies: Sequence[bytes]) -> Put:
         """Events in order; what is a repetition is dropped and acknowledged."""

@@ -40,6 +40,8 @@ GATEWAY_RESUMES = counter("gateway", "resumes", "Resumes, by result.", ["result"
 GATEWAY_RESUME_LATENCY = histogram(
     "gateway", "resume_seconds", "From the resume to the end of its replay.", SPOKEN_SECONDS
 )
+GATEWAY_MOVES = counter("gateway", "moves", "Attachments whose shard was lost, by what came of it.", ["result"])
+GATEWAY_MOVE = histogram("gateway", "move_seconds", "From the loss of a shard to the next one.", SPOKEN_SECONDS)
 GATEWAY_REPLAYED = counter("gateway", "replayed_events", "Events sent again from the journal.")
 GATEWAY_TAKEOVERS = counter("gateway", "takeovers", "Sockets replaced by another one of the same session.")
 
@@ -89,6 +91,8 @@ SESSION_UNIT_LAG = histogram(
     "session", "unit_lag_seconds", "How far units are behind real time.", SPOKEN_SECONDS, ["pipeline"]
 )
 SESSION_LATE_ACKS = counter("session", "late_acks", "Playback acknowledgements that changed nothing.")
+SESSION_ADOPTIONS = counter("session", "adoptions", "Sessions taken over, by what came of it.", ["outcome"])
+SESSION_ADOPTION = histogram("session", "adoption_seconds", "From the decision to a restored session.", FAST_SECONDS)
 SESSION_OWNER_LOST = counter("session", "owner_lost", "Sessions found to belong to another shard.")
 SESSION_CHECKPOINT_BYTES = histogram("session", "checkpoint_bytes", "Size of a checkpoint.", SIZE_BYTES)
 SESSION_CHECKPOINT_LATENCY = histogram(

@@ -15,6 +15,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.frames import Frame, Opcode
 
 from duologue.fence import CommandNo, DeliveryId
+from duologue.gateway import rehoming
 from duologue.gateway.wire import RealtimeSocket
 from duologue.protocol.duplex import SessionClose
 from duologue.runtime.settings import GatewaySettings
@@ -488,7 +489,10 @@ async def test_what_had_no_number_yet_follows_in_order(system: System, monkeypat
     ]
 
 
-async def test_the_loss_of_the_shard_is_told(system: System) -> None:
+async def test_the_loss_of_the_shard_is_told_when_nobody_inherits(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rehoming, "PATIENCE_S", 0.3)
     client, _ = await system.open()
     await system.shard.endpoint.abort()
     assert await client.closing() == (1012, "shard_lost")

@@ -5,14 +5,15 @@ Rule 2. Commands are numbered (generation, n) and kept until covered. Without cr
         un-covered, nothing is taken and the caller reads no further frame.
 Rule 3. What the shard sent before it answered this attachment belongs to an older one and is dropped: it is
         sent again, since no egress has acknowledged it.
-Rule 4. It ends once, by the first of: the session's terminal event, a takeover, the loss of the shard, the
-        socket.
+Rule 4. It ends once, by the first of: the session's terminal event, a takeover, the loss of the shard without an heir,
+        the socket.
+Rule 5. Without a shard (`homeless`) it takes commands on, and keeps them for the one that it moves to (`rehoming`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
@@ -94,6 +95,9 @@ class Attachment:
         self.moved = asyncio.Event()
         """Set whenever something that a waiting reader or replay may wait for has changed."""
         self.outbound = Outbound(self, wire)
+        self.homeless = False
+        self.on_homeless: Callable[[], None] | None = None
+        """Somebody who finds it another shard. None: it is not far enough to survive the loss of its own."""
         self._answer: asyncio.Future[Answer | None] | None = None
         self._answered = False
         self._n = 0
@@ -143,7 +147,7 @@ class Attachment:
     def forward(self, command: DuplexCommand) -> bool:
         """Give one command to the shard. False: not now (see `wait`); nothing was taken."""
         if self.uncovered.full:
-            if not self._want_covered:
+            if not self._want_covered and not self.homeless:
                 self._want_covered = True
                 self.gateway.tally.uncovered_full += 1
                 self.link.send(WantCovered(self.session_id))
@@ -151,7 +155,7 @@ class Attachment:
         bare, media = command.detach()
         body = encode_command(bare)
         no = CommandNo(self.generation, self._n + 1)
-        if not self.link.send(ClientInput(self.session_id, no, body), media):
+        if not self.homeless and not self.link.send(ClientInput(self.session_id, no, body), media):
             return False
         self._n += 1
         self.uncovered.keep(no, body, media)
@@ -269,9 +273,39 @@ class Attachment:
         self._finish(End.replaced, notice, 1000, "session_replaced", self.gateway.settings.takeover_linger_s)
 
     def lose_shard(self, why: str) -> None:
-        """The owner of the session is gone for us. The client may come back; an heir takes over later."""
+        """The owner of the session is gone for us: it has an heir, or comes back."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(None)
+        if self.on_homeless is None:
+            self.give_up(why)
+        elif not self.homeless and self.ended is None:
+            self.homeless = True
+            self.on_homeless()
+
+    def move(self, link: Link, owner: Owner, head: Head) -> None:
+        """Another shard has the session, or its own can be reached again; the journal is claimed anew."""
+        self.link, self.owner = link, owner
+        self._answered = self._want_covered = False
+        self.outbound.begin_again(owner, head)
+
+    async def settle(self, applied: CommandNo) -> bool:
+        """Send what the shard has not applied, and what came meanwhile. False: it is lost again, or all is over."""
+        link, uncovered = self.link, self.uncovered
+        uncovered.cover(applied)
+        last = CommandNo()
+        while (kept := uncovered.after(last)) is not None:
+            if self.ended is not None or self.link is not link:
+                return False
+            if link.send(ClientInput(self.session_id, kept.no, kept.command), kept.frames):
+                last = kept.no
+            else:
+                await self.wait()
+        self.homeless = False
+        self.moved.set()
+        return True
+
+    def give_up(self, why: str) -> None:
+        """No shard has the session for us. The client may come back."""
         self._finish(
             End.shard_lost,
             self._error("shard_lost", f"the session's shard was lost: {why}"),

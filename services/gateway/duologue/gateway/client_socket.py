@@ -21,6 +21,7 @@ from duologue.gateway.context import Gateway
 from duologue.gateway.handshake import Offer
 from duologue.gateway.opening import POLICY, RETRY_AFTER_MS, TRY_AGAIN, Opening, Refused
 from duologue.gateway.provisional import Credentials, new_credentials, provisional_session
+from duologue.gateway.rehoming import Rehoming
 from duologue.gateway.resuming import Replayable, ReplayGap, Resuming, entries_of
 from duologue.gateway.secrets import SecretPass
 from duologue.gateway.wire import LINGER_S, REST, Wire
@@ -61,6 +62,7 @@ class ClientSocket:
         self._credentials: Credentials | None = None
         self._confirmed = True
         self._replay: asyncio.Task[None] | None = None
+        self._rehoming: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
         self._resuming_since = 0.0
 
@@ -209,6 +211,7 @@ class ClientSocket:
             self.gateway.tally.refused(outcome.code)
             return self._refused(outcome)
         self.attachment = outcome
+        outcome.on_homeless = self._find_home
         self._log_line("session opened")
         self.connection.attached()
         return None if step.then is None else self.connection.carry_on(step.then)
@@ -220,6 +223,8 @@ class ClientSocket:
             self.gateway.tally.resumed(outcome.code)
             return self._refused(outcome)
         self.attachment = outcome.attachment
+        self.attachment.on_homeless = self._find_home
+        self.attachment.outbound.sent = outcome.cursor
         self._log_line("session resumed")
         self._confirmed = False
         self.connection.attached()
@@ -333,14 +338,36 @@ class ClientSocket:
                         break
                     self.wire.write(splice_seq(entry.body, entry.seq))
                     self.gateway.tally.replayed += 1
-                    at = entry.seq
-            self._go_live(attachment)
+                    attachment.outbound.sent = at = entry.seq
+            if found.moved:
+                attachment.go_live()
+            else:
+                self._go_live(attachment)
         except ReplayGap as gap:
             self.gateway.tally.resumed("session_resync_required")
             self.gateway.remember_gap(attachment.session_id)
             head_seq = max(gap.head_seq, found.head_seq)  # a journal that is gone altogether says 0
             notice = resync_required(attachment.session_id, head_seq, openai=self.connection.openai)
             self._close(notice, POLICY, "session_resync_required")
+
+    # -- the shard is lost ------------------------------------------------------------------------------------
+
+    def _find_home(self) -> None:
+        if self._rehoming is None or self._rehoming.done():
+            self._rehoming = asyncio.create_task(self._rehome())
+            self._rehoming.add_done_callback(self._replayed)
+
+    async def _rehome(self) -> None:
+        """The socket stays; the session goes on at whatever shard has it now."""
+        attachment = self.attachment
+        assert attachment is not None
+        if self._replay is not None and not self._replay.done():
+            await asyncio.wait((self._replay,))
+        while attachment.homeless and attachment.ended is None:
+            found = await Rehoming(attachment).run()
+            if found is None:
+                return
+            await self._replay_from(found)
 
     def _replayed(self, replay: asyncio.Task[None]) -> None:
         if not replay.cancelled() and (fault := replay.exception()) is not None:
@@ -375,8 +402,9 @@ class ClientSocket:
     def _end(self) -> None:
         self.gateway.leave(self)
         self.wire.on_room = self.wire.sink = None
-        if self._replay is not None:
-            self._replay.cancel()
+        for work in (self._replay, self._rehoming):
+            if work is not None:
+                work.cancel()
         self.gateway.tally.closed(self.wire.close_code)
         if self.attachment is not None:
             self.attachment.leave()

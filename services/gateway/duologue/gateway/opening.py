@@ -202,3 +202,5 @@ def _give_up(attachment: Attachment) -> None:
     close = encode_command(SessionClose(reason="open_abandoned"))
     link.send(ClientInput(session_id, CommandNo(1, 1), close))
     link.send(Detach(session_id, 1))
+    sessions = attachment.gateway.sessions
+    attachment.gateway.chores.add("let_go", session_id, lambda: sessions.let_go(session_id, 1))  # an heir asks there

@@ -39,6 +39,8 @@ class Outbound(Sink):
         self._early: list[tuple[Deliveries | Invalidate, Sequence[bytes]]] = []
         self._early_events = 0
         self._live = False
+        self.sent = 0
+        """The last number that was written to the socket; whoever replays says so here."""
         self.ending = False
         """The session's terminal event has come from the shard, or came before this attachment."""
         self._end: tuple[DeliveryId, Delivery] | None = None
@@ -62,6 +64,25 @@ class Outbound(Sink):
                 self._pump.put(message.owner, message.events, frames)
             else:
                 self.invalidate(message)
+
+    def begin_again(self, owner: Owner, head: Head) -> None:
+        """The egress once more, by another claim: another owner, or the same one lost us meanwhile. What is out and
+        unanswered is void: the journal has it, or the owner says it again. What was sent and not journaled is kept."""
+        before = self._pump
+        assert before is not None
+        gateway = self._attachment.gateway
+        known = before.egress.seq, before.egress.last
+        egress = Egress(self._attachment.session_id, owner, head, gateway.breaker, through=known, live_end=True)
+        egress.carry_on(before.egress)
+        before.close()
+        self._live = self.ending = False
+        self._end = self._owed = None
+        self._pump = Pump(egress, gateway.appender, self, gateway.pumps, gateway.now)
+
+    @property
+    def numbered(self) -> tuple[int, DeliveryId]:
+        """The last number that was given, and to what."""
+        return (0, DeliveryId()) if self._pump is None else (self._pump.egress.seq, self._pump.egress.last)
 
     def known(self, seq: int, through: DeliveryId) -> None:
         """What the shard knows to be numbered: the journal may know less."""
@@ -134,6 +155,8 @@ class Outbound(Sink):
 
     def write(self, frames: Sequence[Frame]) -> None:
         bodies = [frame.body for frame in frames]
+        if frames:
+            self.sent = frames[-1].seq
         tally = self._attachment.gateway.tally
         tally.frames_out += len(bodies)
         tally.bytes_out += sum(map(len, bodies))

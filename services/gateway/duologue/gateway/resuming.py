@@ -10,12 +10,15 @@ Rule 4. What may succeed later is said to be retryable and closes with 1013.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Final
 
 import msgspec
 
-from duologue.bus.messages import Attach, Attached, Detach, SessionRefused
+from duologue.bus.link import Link
+from duologue.bus.messages import Adopt, Attach, Attached, Detach, SessionRefused
+from duologue.fence import Owner
 from duologue.gateway.announce import Resumed, resumed, resync_required, shard_error
 from duologue.gateway.attachment import Answer, Attachment
 from duologue.gateway.connection import Connection, Resume
@@ -29,6 +32,11 @@ _log = logging.getLogger("duologue.gateway")
 
 REACH_S: Final = 2.0
 ATTACH_S: Final = 5.0
+ADOPT_S: Final = 4.0
+"""How long a resume waits until an heir has the session: its owner may not be known to be dead yet."""
+ASK_S: Final = 0.1
+ASKED_EACH: Final = 20
+"""So often an heir is asked before the next one is."""
 
 _MESSAGES: Final = {
     "session_resume_expired": "the session is unknown or has ended",
@@ -43,6 +51,8 @@ class Replayable(msgspec.Struct, frozen=True):
     attachment: Attachment
     cursor: int
     head_seq: int
+    moved: bool = False
+    """Not a resume: the session has another shard (see `rehoming`)."""
 
 
 class Resuming:
@@ -85,7 +95,7 @@ class Resuming:
         replay = await gateway.journal.read(step.session_id, step.cursor, limit=1)
         if replay.gap:
             return self._gap(replay.head_seq)
-        link = await gateway.links.reach(found.owner.incarnation, REACH_S)
+        link = await reach_owner(gateway, step.session_id, found.owner)
         if link is None:
             return self._later("the session's shard cannot be reached")
         if step.cursor > replay.head_seq:  # sent while the store was away, perhaps, and never journaled
@@ -215,6 +225,32 @@ class Resuming:
             "runtime_resume_failed", message, event_id=self._step.event_id, retry_after_ms=RETRY_AFTER_MS
         )
         return Refused("runtime_resume_failed", error, TRY_AGAIN, True)
+
+
+async def reach_owner(gateway: Gateway, session_id: str, owner: Owner) -> Link | None:
+    """The link to the shard that owns the session; an heir is asked to take it from one that is not there any more.
+    None: not soon enough. Raises StoreUnavailable."""
+    links = gateway.links
+    if links.of(owner.incarnation) is None and gateway.router.owner(owner.incarnation) is not None:
+        return await links.reach(owner.incarnation, REACH_S)
+    until = gateway.now() + ADOPT_S
+    while (link := links.of(owner.incarnation)) is None and gateway.now() < until:
+        ask_heir(gateway, session_id, owner.incarnation)
+        await asyncio.sleep(ASK_S)
+        found = await gateway.sessions.look_up(session_id)
+        if found is None:
+            return None
+        owner = found.owner
+    return link
+
+
+def ask_heir(gateway: Gateway, session_id: str, lost: str, asked: int = 0) -> None:
+    """Have the session taken over, if its shard is dead; after some time in vain, by the next in order."""
+    heirs = gateway.router.heirs(session_id, lost)
+    if heirs:
+        link = gateway.links.of(heirs[asked // ASKED_EACH % len(heirs)].incarnation)
+        if link is not None:
+            link.send(Adopt(session_id, lost))
 
 
 class ReplayGap(Exception):

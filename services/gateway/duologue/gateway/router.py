@@ -1,19 +1,18 @@
 """Which shard a session goes to, and who is there at all, as the registry last told. SANS-I/O.
 
 Rule 1. A new session goes to the first shard, in the weighted rendezvous order of its id, that takes it.
-        Every gateway computes the same order, so a heir (later) is agreed without asking anybody.
+        A session whose shard is lost goes to the first of the others: every gateway and shard computes the same order.
 Rule 2. An owner is found by its incarnation, never by its name: a restarted shard owns nothing.
 """
 
 from __future__ import annotations
 
-import hashlib
-import math
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from duologue.model.records import PipelineRecord, ShardRecord
+from duologue.model.rendezvous import weight
 from duologue.store.ports import Registration
 
 _decode_shard = msgspec.msgpack.Decoder(ShardRecord).decode
@@ -39,13 +38,6 @@ class Shard(msgspec.Struct, frozen=True):
             return True
         pipeline = self.pipeline(model)
         return pipeline is not None and pipeline.ready and pipeline.sessions < pipeline.max_sessions
-
-
-def weight(session_id: str, shard_id: str, capacity: int) -> float:
-    """Rendezvous score: over many sessions each shard comes first in proportion to its capacity."""
-    digest = hashlib.blake2b(f"{session_id}|{shard_id}".encode(), digest_size=8).digest()
-    uniform = (int.from_bytes(digest, "big") + 1) / (2**64 + 1)
-    return -max(capacity, 1) / math.log(uniform)
 
 
 class Router:
@@ -104,6 +96,15 @@ class Router:
     def candidates(self, session_id: str, model: str) -> list[Shard]:
         """The shards that take this session, best first."""
         able = [shard for shard in self._by_incarnation.values() if shard.takes(model)]
+        able.sort(key=lambda shard: weight(session_id, shard.id, shard.record.max_sessions), reverse=True)
+        return able
+
+    def heirs(self, session_id: str, lost: str) -> list[Shard]:
+        """The shards that may inherit a session of the incarnation `lost`, best first. Full or not: an heir makes
+        room that it would not make for a new session."""
+        able = [
+            shard for shard in self._by_incarnation.values() if shard.incarnation != lost and shard.record.accepting
+        ]
         able.sort(key=lambda shard: weight(session_id, shard.id, shard.record.max_sessions), reverse=True)
         return able
 

@@ -61,6 +61,12 @@ class Tally:
         if seconds is not None:
             metrics.GATEWAY_RESUME_LATENCY.observe(seconds)
 
+    def moved(self, result: str, seconds: float | None = None) -> None:
+        """An attachment whose shard was lost has another one, or none; `seconds` without one."""
+        metrics.GATEWAY_MOVES.labels(result).inc()
+        if seconds is not None:
+            metrics.GATEWAY_MOVE.observe(seconds)
+
     def exposition(self, gateway: Gateway) -> bytes:
         """The text for Prometheus."""
         self.purged, self.chores_dropped = gateway.pumps.purged, gateway.chores.dropped

@@ -55,6 +55,10 @@ class Uncovered:
         self._kept.append(Kept(no, command, frames, size))
         self.bytes += size
 
+    def after(self, no: CommandNo) -> Kept | None:
+        """The first command behind this one."""
+        return next((kept for kept in self._kept if kept.no > no), None)
+
     def cover(self, through: CommandNo) -> bool:
         """Forget what is covered. True: the bound was reached before and is not any more."""
         was_full = self.full

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from duologue.session.refusals import exhausted
+
+INHERITED: Final = 1.5
+"""How far an heir goes beyond what it takes of new sessions."""
 
 
 class Admission:
@@ -40,6 +44,16 @@ class Admission:
             self._refuse("shard_full", f"duplex_session_capacity_exhausted: limit={self.max_sessions}")
         if self._used[pipeline] >= self._limits[pipeline]:
             self._refuse("pipeline_full", f"duplex_session_capacity_exhausted: limit={self._limits[pipeline]}")
+        self._slots[session_id] = pipeline
+        self._used[pipeline] += 1
+
+    def inherit(self, session_id: str, pipeline: str) -> None:
+        """Take in a session that another shard had: up to half as many again as new ones are taken in. Raises
+        RealtimeProtocolError `resource_exhausted`."""
+        if session_id in self._slots:
+            return
+        if not self.accepting or len(self._slots) >= self.max_sessions * INHERITED:
+            self._refuse("heir_full", "this shard inherits no more sessions")
         self._slots[session_id] = pipeline
         self._used[pipeline] += 1
 

@@ -27,15 +27,15 @@ from duologue.fence import CommandNo, DeliveryId, Owner
 from duologue.session.core import commands as facts
 from duologue.session.output import GatewaySink, Sink
 from duologue.session.runner import DuplexSessionRunner
-from duologue.store.ports import Refused
+from duologue.store.ports import Head, Refused
 
 
 class OwnEgress(Sink):
     """The shard as the egress of a detached session (see `detached`)."""
 
     @abstractmethod
-    def start(self) -> None:
-        """Claim the journal; events are taken once that is done."""
+    def start(self, after_s: float = 0.0) -> None:
+        """Claim the journal, after a while; events are taken once that is done."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -84,7 +84,9 @@ class Attachment:
         "numbering",
     )
 
-    def __init__(self, runner: DuplexSessionRunner, link: Link, make_egress: MakeEgress, refused: OwnerRefused) -> None:
+    def __init__(
+        self, runner: DuplexSessionRunner, link: Link | None, make_egress: MakeEgress, refused: OwnerRefused
+    ) -> None:
         self._runner = runner
         self._make_egress = make_egress
         self._refused = refused
@@ -92,7 +94,7 @@ class Attachment:
         self._attaching: Attach | None = None
         self._greeting: bytes | None = None
         self.numbering = Numbering()
-        self.link: Link | None = link
+        self.link = link
         self.acknowledged = False
         """The gateway has said anything of this session since it opened it."""
         runner.turned = self._turned
@@ -128,6 +130,23 @@ class Attachment:
         self._runner.output.point_at(GatewaySink(link, self._runner.session_id, self.owner))
         self._runner.output.flush()
 
+    # -- inherited -------------------------------------------------------------------------------------
+
+    def inherited(self, head: Head, generation: int, wait_s: float) -> None:
+        """Nobody is attached here yet. A gateway that held the attachment with the owner before comes within `wait_s`,
+        or we number and journal on."""
+        numbering = self.numbering
+        numbering.generation = generation
+        numbering.egress = head.egress
+        numbering.reported(head.egress, head.last_delivery, head.last_seq)
+        self.acknowledged = True
+        self._journal_ourselves(wait_s)
+
+    def _journal_ourselves(self, after_s: float = 0.0) -> None:
+        self._own = self._make_egress(self._runner, self.numbering, self._refused)
+        self._runner.output.point_at(self._own)
+        self._own.start(after_s)
+
     # -- attach ----------------------------------------------------------------------------------------
 
     def attach(self, link: Link, message: Attach) -> None:
@@ -145,6 +164,7 @@ class Attachment:
         numbering.egress = max(numbering.egress, message.egress)
         if message.journaled >= 0:
             numbering.claimed(message.journaled)
+        numbering.reported(message.egress, message.through, message.seq)  # this one will have it journaled yet
         self.link = link
         self._attaching = message
         self._greeting = None
@@ -206,9 +226,7 @@ class Attachment:
         self._attaching = None
         self._greeting = None
         self.acknowledged = True
-        self._own = self._make_egress(self._runner, self.numbering, self._refused)
-        self._runner.output.point_at(self._own)
-        self._own.start()
+        self._journal_ourselves()
         self._runner.post(facts.Detached(generation, clean))
 
     def gateway_lost(self, link: Link) -> None:

@@ -32,6 +32,10 @@ class Cleanup:
     def __len__(self) -> int:
         return len(self._pending)
 
+    def __contains__(self, session_id: object) -> bool:
+        """It is over, and its keys are still to be deleted."""
+        return session_id in self._pending
+
     def release(self, session_id: str, owner: Owner) -> None:
         """Delete what the store holds of this session, now or as soon as it answers."""
         if len(self._pending) >= MAX_PENDING:

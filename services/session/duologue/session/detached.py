@@ -76,8 +76,8 @@ class DetachedEgress(OwnEgress, JournalSink):
 
     # -- for the attachment ----------------------------------------------------------------------------
 
-    def start(self) -> None:
-        self._claim_soon(self._numbering.generation, 0.0)
+    def start(self, after_s: float = 0.0) -> None:
+        self._claim_soon(self._numbering.generation, after_s)
 
     def stop(self) -> None:
         self._stopped = True

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
 from duologue.bus.link import Link
 from duologue.bus.messages import (
+    Adopt,
     AnyMessage,
     AskNumbered,
     Attach,
@@ -34,10 +35,12 @@ from duologue.protocol.realtime.errors import RealtimeProtocolError
 from duologue.session.admission import Admission
 from duologue.session.core import commands as facts
 from duologue.session.core.limits import SessionLimits
+from duologue.session.inheriting import Inheritance, Inherited
 from duologue.session.opening import Opened, Opener, Opening
 from duologue.session.refusals import refused
 from duologue.session.resident import Resident
 from duologue.session.surroundings import Surroundings
+from duologue.session.vitals import Vitals
 
 _log = logging.getLogger("duologue.session")
 
@@ -68,6 +71,9 @@ class DuplexSessionManager:
         self._residents: dict[str, Resident] = {}
         self._moved = asyncio.Event()
         self._ending: facts.CloseRequested | None = None
+        self.inheritance: Inheritance
+        """Set once, before anything is taken over."""
+        self.vitals: Vitals
 
     def __len__(self) -> int:
         return len(self._residents)
@@ -172,10 +178,31 @@ class DuplexSessionManager:
     def on_attach(self, link: Link, message: Attach) -> None:
         resident = self._residents.get(message.session_id)
         if resident is not None:
-            resident.attachment.attach(link, message)
+            resident.attach(link, message)
+        else:
+            self.inheritance.attach(link, message)
+
+    def on_adopt(self, message: Adopt) -> None:
+        """A gateway has no answer from the shard of this session."""
+        session_id = message.session_id
+        if session_id in self._residents or session_id in self._opening:
             return
-        error = RealtimeProtocolError("session_resume_expired", "the session has ended")
-        link.send(*refused(message.session_id, error, "duplex"))
+        if message.lost == self.inheritance.incarnation or self.vitals.dead(
+            message.lost, asyncio.get_running_loop().time()
+        ):
+            self.inheritance.take(session_id, message.lost)
+
+    def inherited(self, inherited: Inherited) -> None:
+        """A session of another shard is ours now, and has been restored."""
+        session_id = inherited.session_id
+        resident = Resident(inherited, self._around, self._over)
+        self._residents[session_id] = resident
+        resident.take_up(inherited)
+        waiting = self.inheritance.parked(session_id)
+        if waiting is not None:
+            resident.attach(*waiting)
+        if self._ending is not None:
+            resident.runner.post(self._ending)
 
     def on_detach(self, link: Link, message: Detach) -> None:
         resident = self._residents.get(message.session_id)
@@ -212,6 +239,8 @@ class DuplexSessionManager:
                 self.on_open(link, message, frames)
             case Attach():
                 self.on_attach(link, message)
+            case Adopt():
+                self.on_adopt(message)
             case Detach():
                 self.on_detach(link, message)
             case AskNumbered():
@@ -232,10 +261,19 @@ class DuplexSessionManager:
         for opening in self._opening.values():
             if opening.link is link:
                 opening.abandoned = True
+        self.inheritance.link_lost(link)
         for resident in self.residents:
-            resident.attachment.gateway_lost(link)
+            resident.gateway_lost(link)
 
     # -- the end ---------------------------------------------------------------------------------------
+
+    def nothing_came(self) -> None:
+        """A takeover came to nothing."""
+        self._moved.set()
+
+    def held(self) -> Collection[str]:
+        """The sessions that are here."""
+        return self._residents.keys()
 
     def _over(self, resident: Resident, reason: str) -> None:
         """Nothing of the session is left to do here."""
@@ -248,7 +286,7 @@ class DuplexSessionManager:
 
     async def empty(self) -> None:
         """Until no session is here and none is being opened."""
-        while self._residents or self._opening:
+        while self._residents or self._opening or self.inheritance:
             self._moved.clear()
             await self._moved.wait()
 

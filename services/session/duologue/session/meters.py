@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 REBUILD_OUTCOMES: Final = ("done", "empty", "cut_short", "failed", "lost", "store_away")
 """Shown from the start; others are as rare as an unreadable entry in the store."""
+ADOPTIONS: Final = ("adopted", "taken_up", "taken", "gone", "full", "store_away", "unreadable", "not_served")
 PROCESSES: Final = ("session", "bus", "store", "process")
 
 
@@ -62,6 +63,7 @@ class Meters:
         self._refused = Totals(metrics.SESSION_REFUSED)
         self._ended = Totals(metrics.SESSION_ENDED)
         self._stale = Totals(metrics.SESSION_STALE)
+        self._adoptions = Totals(metrics.SESSION_ADOPTIONS, ADOPTIONS)
         self._chat = Totals(metrics.SESSION_CHAT_TURNS)
         self._rejected = Total(metrics.SESSION_INPUT_REJECTED)
         self._shed = Total(metrics.SESSION_MAILBOX_FULL)
@@ -129,6 +131,7 @@ class Meters:
         for pipeline in shard.pipelines:
             metrics.SESSION_CHAT_SLOTS.labels(pipeline.name).set(shard.chat.used(pipeline.name))
         self._ended.follow(shard.manager.ended)
+        self._adoptions.follow(shard.manager.inheritance.outcomes)
         self._owner_lost.follow(shard.manager.ended.get("owner_changed", 0))
         self._poison.follow(shard.manager.ended.get("poison_input", 0))
         self._stage_full.follow(shard.workers.queue_full)

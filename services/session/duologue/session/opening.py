@@ -68,25 +68,52 @@ class OpenMachine(Protocol):
     ) -> tuple[SessionMachine, list[SessionEffect]]: ...
 
 
+class Beginning(msgspec.Struct, frozen=True):
+    """How a session was opened: an heir that finds no checkpoint opens it once more, to the same."""
+
+    dialect: str
+    request: bytes
+    """The session object of the first message, JSON."""
+    seed: bytes
+    opened_unix_s: float
+    update_event_id: str | None = None
+    announced: bool = False
+    max_session_s: float = 0.0
+
+
 class StoredExtra(msgspec.Struct, frozen=True):
     """`SessionRecord.extra`: what whoever resumes or adopts the session must know."""
 
     pipeline: str
+    beginning: Beginning | None = None
 
 
 class Opening:
     """One session on its way. `abandoned`: its gateway is gone, or its client is."""
 
-    def __init__(self, link: Link, message: OpenSession, request: dict[str, Any], pipeline: ServedPipeline) -> None:
+    def __init__(
+        self, link: Link, message: OpenSession, request: dict[str, Any], pipeline: ServedPipeline, body: bytes = b"{}"
+    ) -> None:
+        """`body`: the session object as it came."""
         self.link = link
         self.message = message
         self.session_id = message.session_id
         self.dialect = message.dialect
         self.request = request
+        """The same, decoded."""
         self.pipeline = pipeline
         self.attempt = secrets.token_hex(8)
         self.seed = secrets.token_bytes(16)
         self.opened_unix_s = time.time()
+        self.beginning = Beginning(
+            message.dialect,
+            body,
+            self.seed,
+            self.opened_unix_s,
+            message.update_event_id,
+            message.announced,
+            message.max_session_s,
+        )
         self.abandoned = False
         self.early: list[tuple[ClientInput, Sequence[bytes]]] = []
 
@@ -153,7 +180,7 @@ class Opener:
         if not isinstance(request, dict):
             raise RealtimeProtocolError("invalid_session_config", "session must be an object", param="session")
         pipeline = self._pipelines.find(request.get("model"))
-        opening = Opening(link, message, request, pipeline)
+        opening = Opening(link, message, request, pipeline, bytes(body) or b"{}")
         self._make(opening, owner=0)
         workers = self.surroundings.hub.workers
         if missing := workers.missing(pipeline.spec):
@@ -163,23 +190,34 @@ class Opener:
         return opening
 
     def _make(self, opening: Opening, owner: int) -> tuple[SessionMachine, list[SessionEffect]]:
-        message = opening.message
+        return self.make(opening.session_id, opening.beginning, opening.request, opening.pipeline, owner)
+
+    def again(
+        self, session_id: str, beginning: Beginning, pipeline: ServedPipeline, owner: int
+    ) -> tuple[SessionMachine, list[SessionEffect]]:
+        """For an heir: the machine as it was at open. Raises RealtimeProtocolError, msgspec.DecodeError."""
+        return self.make(session_id, beginning, _decoder.decode(beginning.request), pipeline, owner)
+
+    def make(
+        self, session_id: str, how: Beginning, request: dict[str, Any], pipeline: ServedPipeline, owner: int
+    ) -> tuple[SessionMachine, list[SessionEffect]]:
+        """Raises RealtimeProtocolError for what a session cannot be opened with."""
         limits = self._limits
-        if message.max_session_s:
-            limits = msgspec.structs.replace(limits, max_session_s=min(limits.max_session_s, message.max_session_s))
+        if how.max_session_s:
+            limits = msgspec.structs.replace(limits, max_session_s=min(limits.max_session_s, how.max_session_s))
         return self._open_machine(
-            session_id=message.session_id,
-            seed=opening.seed,
+            session_id=session_id,
+            seed=how.seed,
             owner=owner,
-            dialect=Dialect(message.dialect),
-            model=opening.pipeline.name,
-            plugin=opening.pipeline.plugin,
+            dialect=Dialect(how.dialect),
+            model=pipeline.name,
+            plugin=pipeline.plugin,
             limits=limits,
-            request=opening.request,
-            update_event_id=message.update_event_id,
-            announced=message.announced,
-            opened_unix_s=opening.opened_unix_s,
-            max_sessions=opening.pipeline.spec.max_sessions,
+            request=request,
+            update_event_id=how.update_event_id,
+            announced=how.announced,
+            opened_unix_s=how.opened_unix_s,
+            max_sessions=pipeline.spec.max_sessions,
         )
 
     def start(
@@ -234,7 +272,7 @@ class Opener:
             dialect=message.dialect,
             token_digest=message.token_digest,
             gateway=message.gateway,
-            extra=msgspec.msgpack.encode(StoredExtra(opening.pipeline.name)),
+            extra=msgspec.msgpack.encode(StoredExtra(opening.pipeline.name, opening.beginning)),
         )
         return await self.surroundings.store.own(
             opening.session_id, incarnation=self._incarnation, create=record, attempt=opening.attempt

@@ -9,14 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from duologue.bus.messages import Covered, OwnerChanged
+from duologue.bus.link import Link
+from duologue.bus.messages import Attach, CloseStages, Covered, OwnerChanged
+from duologue.fence import StageFence
 from duologue.session.attachment import Attachment
 from duologue.session.checkpoints import Checkpointer
 from duologue.session.core import commands as facts
 from duologue.session.core import effects as orders
+from duologue.session.detached import YIELD_S
+from duologue.session.inheriting import Inherited
 from duologue.session.input_tape import InputTape
 from duologue.session.mailbox import Mailbox
-from duologue.session.opening import Opened
+from duologue.session.opening import Opened, Opening
 from duologue.session.output import SessionOutput
 from duologue.session.refusals import INTERNAL
 from duologue.session.runner import DuplexSessionRunner
@@ -32,7 +36,9 @@ class Resident:
     __slots__ = (
         "_around",
         "_greeting",
+        "_inherited",
         "_over",
+        "_parked",
         "attachment",
         "pipeline",
         "refusal",
@@ -41,16 +47,20 @@ class Resident:
         "touched_at",
     )
 
-    def __init__(self, opened: Opened, around: Surroundings, over: Over) -> None:
-        opening, owner = opened.opening, opened.owner
+    def __init__(self, opened: Opened | Inherited, around: Surroundings, over: Over) -> None:
+        opening, owner = opened.opening if isinstance(opened, Opened) else opened, opened.owner
         self.session_id = opening.session_id
         self.pipeline = opening.pipeline.name
+        self._inherited = opened if isinstance(opened, Inherited) else None
+        """Set until it is saved under our name."""
+        self._parked: tuple[Link, Attach] | None = None
+        """The attachment that waits for that."""
         self.refusal: Refused | None = None
         """Set when another shard has the session."""
         self.touched_at = asyncio.get_running_loop().time()
         self._around = around
         self._over = over
-        self._greeting = opened.machine.session_object()
+        self._greeting = b"" if isinstance(opened, Inherited) else opened.machine.session_object()
         checkpointer = Checkpointer(
             around.store,
             around.background,
@@ -95,15 +105,54 @@ class Resident:
         binding.post = self.runner.post
         if tape is not None:
             tape.post = self.runner.post
-        self.attachment = Attachment(self.runner, opening.link, around.make_egress, self.refused)
+        link = opening.link if isinstance(opening, Opening) else None
+        self.attachment = Attachment(self.runner, link, around.make_egress, self.refused)
 
     def start(self, opened: Opened) -> None:
         """Perform what opening asked for, and tell the gateway that the session is here."""
         self.runner.start(opened.effects)
         self.attachment.opened(self._greeting)
 
+    def take_up(self, inherited: Inherited) -> None:
+        """Go on with a session of another shard. Nothing of it is told before it is saved under our name."""
+        session_id, number = self.session_id, inherited.owner.number
+        for worker in self._around.hub.workers:
+            if worker.link is not None:  # wherever the owner before had it; what is opened next is younger
+                worker.link.send(CloseStages(session_id, StageFence(number)))
+        self.runner.start(inherited.effects, inherited.machine.time)
+        if self.runner.machine.closed:  # its last event is all that is left of it, and was saved with it
+            self._saved()
+
+    def _saved(self) -> None:
+        """What is inherited is saved under our name: whoever is attached may be told."""
+        inherited, self._inherited = self._inherited, None
+        if inherited is None:
+            return
+        record = inherited.found.record
+        self.attachment.inherited(inherited.head, record.generation, YIELD_S if record.gateway else 0.0)
+        if self.runner.machine.detached_since is None:
+            self.runner.post(facts.Detached(record.generation))
+        if self._parked is not None:
+            self.attachment.attach(*self._parked)
+            self._parked = None
+        elif not inherited.saved and not record.gateway:  # its gateway has given the open up
+            self.runner.post(facts.CloseRequested("open_abandoned"))
+
+    def attach(self, link: Link, message: Attach) -> None:
+        """A gateway holds the attachment of this generation now."""
+        if self._inherited is None:
+            self.attachment.attach(link, message)
+        elif self._parked is None or self._parked[1].generation <= message.generation:
+            self._parked = link, message
+
+    def gateway_lost(self, link: Link) -> None:
+        if self._parked is not None and self._parked[0] is link:
+            self._parked = None
+        self.attachment.gateway_lost(link)
+
     def _confirmed(self, order: orders.Checkpoint) -> None:
         self.touched_at = asyncio.get_running_loop().time()
+        self._saved()
         self.runner.post(facts.Covered(order.number))
         self.attachment.tell(Covered(self.session_id, self.runner.owner, order.applied))
 

@@ -146,9 +146,10 @@ class DuplexSessionRunner:
 
     # -- in --------------------------------------------------------------------------------------------
 
-    def start(self, first: list[orders.SessionEffect]) -> None:
-        """Perform what opening the machine asked for, and what comes of it. Session time begins."""
-        self._opened_at = self._loop.time()
+    def start(self, first: list[orders.SessionEffect], elapsed_s: float = 0.0) -> None:
+        """Perform what opening the machine asked for, and what comes of it. Session time begins, or goes on after
+        `elapsed_s`."""
+        self._opened_at = self._loop.time() - elapsed_s
         self._busy = True
         try:
             for effect in first:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -27,8 +27,11 @@ from duologue.session.chat_turns import ChatTurns
 from duologue.session.cleanup import Cleanup
 from duologue.session.clockwork import Clockwork
 from duologue.session.core.limits import SessionLimits
+from duologue.session.core.machine import DuplexSessionMachine
 from duologue.session.detached import Detacher
 from duologue.session.detector import SpeechDetector
+from duologue.session.due import DueSweep
+from duologue.session.inheriting import Inheritance, RestoreMachine
 from duologue.session.mailbox import MAX_FACTS
 from duologue.session.manager import DuplexSessionManager
 from duologue.session.membership import BEAT_S, EXPIRY_S, Membership, Replaced
@@ -42,8 +45,17 @@ from duologue.session.stages import StageHub
 from duologue.session.surroundings import Surroundings
 from duologue.session.switchboard import Switchboard
 from duologue.session.tallies import Tallies
+from duologue.session.vitals import Vitals
 from duologue.session.workers import StageWorkers
-from duologue.store.ports import Journal, JournalAppender, Registration, Registry, SessionStore
+from duologue.store.ports import (
+    Holdings,
+    Journal,
+    JournalAppender,
+    Registration,
+    Registry,
+    SessionStore,
+    StoreUnavailable,
+)
 
 _log = logging.getLogger("duologue.session")
 
@@ -59,6 +71,8 @@ class Store(Protocol):
     def journal(self) -> Journal: ...
     @property
     def registry(self) -> Registry: ...
+    @property
+    def holdings(self) -> Holdings: ...
     @property
     def appender(self) -> JournalAppender: ...
     async def open(self) -> None: ...
@@ -78,6 +92,8 @@ class ShardOptions(msgspec.Struct, frozen=True, kw_only=True):
     mailbox: int = MAX_FACTS
     offload_threads: int = 2
     reaper_interval_s: float = 0.5
+    sweep_s: float = 1.0
+    """How often it looks for sessions of dead shards; 0: never, only gateways ask for theirs."""
     beat_s: float = BEAT_S
     expiry_s: float = EXPIRY_S
     """Of the registration."""
@@ -98,6 +114,7 @@ class Shard:
         store: Store,
         make_endpoint: MakeEndpoint,
         open_machine: OpenMachine,
+        restore_machine: RestoreMachine = DuplexSessionMachine.restore,
         offload_job: Job,
         executor: Executor | None = None,
         detector: SpeechDetector | None = None,
@@ -148,8 +165,32 @@ class Shard:
         )
         per_pipeline = {pipeline.name: pipeline.spec.max_sessions for pipeline in pipelines}
         self.admission = Admission(options.max_sessions, per_pipeline)
-        self.manager = DuplexSessionManager(
+        self.manager = manager = DuplexSessionManager(
             admission=self.admission, opener=opener, around=around, limits=options.limits
+        )
+        self.vitals = manager.vitals = Vitals(options.beat_s, options.expiry_s)
+        self.inheritance = manager.inheritance = Inheritance(
+            incarnation=self.incarnation,
+            pipelines=pipelines,
+            restore=restore_machine,
+            reopen=opener.again,
+            admission=self.admission,
+            surroundings=around,
+            arrived=manager.inherited,
+            failed=manager.nothing_came,
+            took_s=self.tallies.adoption_s,
+        )
+        self._due = DueSweep(
+            incarnation=self.incarnation,
+            name=options.id,
+            capacity=options.max_sessions,
+            holdings=store.holdings,
+            sessions=store.sessions,
+            vitals=self.vitals,
+            inheritance=self.inheritance,
+            held=manager.held,
+            accepting=lambda: self.admission.accepting,
+            every_s=options.sweep_s,
         )
         self.chat = ChatTurns(
             pipelines=pipelines,
@@ -162,7 +203,7 @@ class Shard:
         self.switchboard = Switchboard(self.manager, self.hub, self.chat)
         self.endpoint = make_endpoint(Peer(options.id, "shard", self.incarnation), self.switchboard)
         self.membership = Membership(
-            store.registry, self._describe, self.hub.update, beat_s=options.beat_s, expiry_s=options.expiry_s
+            store.registry, self._describe, self._learn, beat_s=options.beat_s, expiry_s=options.expiry_s
         )
         self._reaper = Reaper(around, lambda: self.manager.residents, options.reaper_interval_s)
         self._pump_timer: asyncio.TimerHandle | None = None
@@ -178,6 +219,11 @@ class Shard:
         if not self.admission.accepting:
             return "it takes no more sessions"
         return "" if self.membership.store_answers() else "the store does not answer"
+
+    def _learn(self, members: Iterable[Registration]) -> None:
+        members = tuple(members)
+        self.hub.update(members)
+        self.vitals.heard(members, asyncio.get_running_loop().time())
 
     def _describe(self) -> Registration:
         admission, max_sessions = self.admission, self.options.max_sessions
@@ -230,7 +276,10 @@ class Shard:
     async def run(self, stopped: Coroutine[Any, Any, None]) -> None:
         """Serve until `stopped` is over. Raises `Replaced`."""
         loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(work) for work in (self.membership.run(), self._reaper.run(), stopped)]
+        work = [self.membership.run(), self._reaper.run(), stopped]
+        if self.options.sweep_s:
+            work.append(self._due.run())
+        tasks = [loop.create_task(one) for one in work]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -254,6 +303,9 @@ class Shard:
         for resident in self.manager.residents:
             resident.runner.finish()
         await self.background.close()
+        if self.options.sweep_s:
+            with contextlib.suppress(StoreUnavailable):
+                await self._due.leave()
         await self.membership.leave()
         if self._pump_timer is not None:
             self._pump_timer.cancel()

@@ -42,6 +42,7 @@ class Tallies:
         self.overflows: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.tokens: Counter[str] = Counter()
+        self.adoption_s = metrics.SESSION_ADOPTION.observe
         self.handle_s = metrics.SESSION_HANDLE.observe
         self.checkpoint_bytes = metrics.SESSION_CHECKPOINT_BYTES.observe
         self.checkpoint_s = metrics.SESSION_CHECKPOINT_LATENCY.observe

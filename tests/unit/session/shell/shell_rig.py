@@ -26,6 +26,7 @@ from duologue.session.core import effects as orders
 from duologue.session.core.limits import SessionLimits
 from duologue.session.core.observations import Observations
 from duologue.session.detector import SpeechDetector
+from duologue.session.inheriting import Inheritance
 from duologue.session.manager import DuplexSessionManager
 from duologue.session.offload import OffloadPool
 from duologue.session.opening import Opener
@@ -35,6 +36,7 @@ from duologue.session.stages import StageHub
 from duologue.session.surroundings import Surroundings
 from duologue.session.switchboard import Switchboard
 from duologue.session.tallies import Tallies
+from duologue.session.vitals import Vitals
 from duologue.session.workers import StageWorkers
 from duologue.store.memory import MemoryStore
 from duologue.store.ports import Registration
@@ -163,8 +165,9 @@ class FakeEgress(OwnEgress):
         self.stopped = False
         self.ready = True
 
-    def start(self) -> None:
+    def start(self, after_s: float = 0.0) -> None:
         self.running = True
+        self.after_s = after_s
 
     def stop(self) -> None:
         self.running = False
@@ -253,6 +256,17 @@ class Shell:
         )
         self.admission = Admission(max_sessions, {self.spec.name: self.spec.max_sessions})
         self.manager = DuplexSessionManager(admission=self.admission, opener=opener, around=self.around, limits=limits)
+        self.vitals = self.manager.vitals = Vitals(0.5, 2.0)
+        self.inheritance = self.manager.inheritance = Inheritance(
+            incarnation="shard-life",
+            pipelines=FakePipelines(self.spec),  # type: ignore[arg-type]
+            restore=self._restore_machine,
+            reopen=opener.again,
+            admission=self.admission,
+            surroundings=self.around,
+            arrived=self.manager.inherited,
+            failed=self.manager.nothing_came,
+        )
         self.board = Switchboard(self.manager, self.hub)
         self.gateway = FakeLink("g1", "gateway")
         self.board.on_ready(self.gateway)
@@ -269,6 +283,13 @@ class Shell:
             self.machines.append(machine)
         fence = machine.fence
         return machine, [machine.deliver(), orders.OpenStages(fence, (b"c0", b"c1", b"c2", b"c3"))]
+
+    def _restore_machine(self, body: bytes, *, plugin: Any, owner: int) -> FakeMachine:
+        if body != b"state":
+            raise ValueError("not a state")
+        machine = FakeMachine(owner)
+        self.machines.append(machine)
+        return machine
 
     def register_workers(self) -> None:
         self.workers.update([registration("a1", "a", self.spec), registration("b1", "b", self.spec)])

@@ -189,6 +189,7 @@ async def test_a_session_that_is_not_here_is_somebody_elses(shell: Shell) -> Non
     shell.say("ghost", 1, SessionHeartbeat())
     assert shell.gateway.of(bus.OwnerChanged) == [bus.OwnerChanged("ghost", Owner())]
     shell.board.on_message(shell.gateway, bus.Attach("ghost", 2, 5, "g1"), [])
+    await shell.background.settle()
     assert refusal(shell.gateway)[0].code == "session_resume_expired"
 
 
