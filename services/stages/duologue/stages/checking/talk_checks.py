@@ -62,7 +62,7 @@ def batch_equals_solo(subject: Subject) -> str:
 
 
 def _side_by_side(subject: Subject, seeds: range) -> dict[int, Talk]:
-    """Each begins two ticks after the one before."""
+    """Each begins two ticks after the one before, and has ticks now and then in which nothing of it comes."""
     talks: dict[int, Talk] = {}
     running: dict[int, Iterator[None]] = {}
     waiting = list(seeds)
@@ -72,7 +72,10 @@ def _side_by_side(subject: Subject, seeds: range) -> dict[int, Talk]:
             seed = waiting.pop(0)
             talks[seed] = subject.talk(seed)
             running[seed] = talks[seed].ticks(subject.table.units)
-        for seed, ticks in list(running.items()):
+        for place, (seed, ticks) in enumerate(list(running.items())):
+            late = len(running) > 1 and (tick + place) % (3 + place) == 0
+            if late:
+                continue  # its slot is open, and not in the step
             if next(ticks, "over") == "over":
                 del running[seed]
                 talks[seed].close()
