@@ -47,6 +47,9 @@ GATEWAY_TAKEOVERS = counter("gateway", "takeovers", "Sockets replaced by another
 
 GATEWAY_CHAT_TURNS = counter("gateway", "chat_turns", "Requests of chat completions, by result.", ["result"])
 GATEWAY_SECRETS = counter("gateway", "client_secrets", "Client secrets asked for, by result.", ["result"])
+GATEWAY_CERTIFICATES = counter(
+    "gateway", "certificates", "Certificate files that changed, by result (taken, refused).", ["result"]
+)
 
 # -- session shard ---------------------------------------------------------------------------------------
 

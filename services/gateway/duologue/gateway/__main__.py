@@ -13,7 +13,6 @@ import contextlib
 import logging
 import secrets
 import socket
-import ssl
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from msgspec.structs import replace
 
 from duologue.bus.errors import BusError
 from duologue.bus.zmq import ZmqEndpoint
+from duologue.gateway.certificate import Certificate, certificate_of
 from duologue.gateway.fleet import Replaced
 from duologue.gateway.listening import address_of, bind, serving
 from duologue.gateway.process import (
@@ -33,7 +33,6 @@ from duologue.gateway.process import (
     make_store,
 )
 from duologue.gateway.service import GatewayService
-from duologue.gateway.tls import server_context
 from duologue.runtime import metrics
 from duologue.runtime.bus_metrics import BusCollector
 from duologue.runtime.incarnation import process_incarnation
@@ -68,7 +67,7 @@ def serve(options: argparse.Namespace, *, reuse_port: bool = False) -> int:
         settings = overridden(load_settings(options.config), options)
         gateway = settings.gateway
         check_exposure(gateway)
-        tls = server_context(gateway.tls_cert, gateway.tls_key)
+        tls = certificate_of(gateway.tls_cert, gateway.tls_key)
         with contextlib.ExitStack() as sockets:
             clients = sockets.enter_context(bind(gateway.host, gateway.port, reuse_port=reuse_port))
             operator = None
@@ -86,7 +85,7 @@ class _Ports(NamedTuple):
 
     clients: socket.socket
     operator: socket.socket | None
-    tls: ssl.SSLContext | None
+    tls: Certificate | None
     reuse_port: bool
 
     @property
@@ -164,8 +163,11 @@ async def _run(settings: SystemSettings, ports: _Ports) -> int:
             return _cannot_start(f"the store at [store] url does not answer: {error}")
         except BusError as error:
             return _cannot_start(str(error))
-        listening = serving(service, ports.clients, operator=ports.operator, tls=ports.tls, reuse_port=ports.reuse_port)
+        tls = None if ports.tls is None else ports.tls.context
+        listening = serving(service, ports.clients, operator=ports.operator, tls=tls, reuse_port=ports.reuse_port)
         await stack.enter_async_context(listening)
+        if ports.tls is not None:
+            await stack.enter_async_context(ports.tls.watched())
         _log.info("listening at %s", ports.url)
         if service.metrics_url:
             _log.info("metrics at %s", service.metrics_url)
