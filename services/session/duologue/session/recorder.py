@@ -11,6 +11,7 @@ from typing import IO, Any
 
 import msgspec
 
+from duologue.session.core import SessionLimits
 from duologue.session.core.commands import SessionCommand
 
 _encoder = msgspec.json.Encoder()
@@ -37,13 +38,14 @@ class SessionRecorder:
 
 
 class Recorder:
-    """Makes a `SessionRecorder` for each session, in `directory`."""
+    """Makes a `SessionRecorder` for each session, in `directory`. `limits`: those that its machines are opened with."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, limits: SessionLimits) -> None:
         self._directory = directory
+        self._limits = limits
         directory.mkdir(parents=True, exist_ok=True)
 
     def open(self, session_id: str, opening: dict[str, Any]) -> SessionRecorder:
         file = (self._directory / f"{session_id}.jsonl").open("wb")
-        file.write(_encoder.encode(opening) + b"\n")
+        file.write(_encoder.encode({**opening, "limits": self._limits}) + b"\n")
         return SessionRecorder(file)

@@ -151,7 +151,7 @@ class Shard:
             self.hub,
             self.detacher.make,
             self.tallies,
-            Recorder(options.record_to) if options.record_to is not None else None,
+            Recorder(options.record_to, limits) if options.record_to is not None else None,
             options.mailbox,
             detector,
             Clockwork(),

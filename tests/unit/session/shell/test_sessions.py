@@ -355,7 +355,7 @@ async def test_a_deadline_brings_a_tick(shell: Shell) -> None:
 
 
 async def test_a_session_is_recorded_line_by_line(shell: Shell, tmp_path: Path) -> None:
-    object.__setattr__(shell.around, "recorder", Recorder(tmp_path))
+    object.__setattr__(shell.around, "recorder", Recorder(tmp_path, SessionLimits()))
     await shell.open()
     shell.say("s", 1, AppendAudio(audio=b"pcm", event_id="e"))
     shell.manager.residents[0].runner.finish()
