@@ -97,10 +97,13 @@ class BridgeEngine(StageEngine):
 
     def cancel(self, slot: Slot, epoch: int) -> None:
         place = self._places[slot.index]
-        self._take_news(place)
+        ends = [] if place.dead else self._take_news(place)
         self._told(place)  # of before the cancel: void
         place.conversation.cancel()
         self._send(place)
+        if ends:
+            self._spare += ends
+            self.wake()
 
     def control(self, slot: Slot, kind: str, body: bytes) -> None:
         place = self._places[slot.index]

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.unit
 
 def test_the_duplex_opening_says_what_the_session_is() -> None:
     tools = ({"type": "function", "name": "f"},)
-    extra = {"loopback": {"script": []}}
+    extra: dict[str, Any] = {"loopback": {"script": []}}
     session = Talk(model="m", instructions="be kind", tools=tools, extra_body=extra, output_rate_hz=22_050).open()
     assert session["model"] == "m"
     assert session["instructions"] == "be kind"

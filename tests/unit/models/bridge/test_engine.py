@@ -7,6 +7,7 @@ import base64
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -75,7 +76,7 @@ async def test_a_unit_goes_up_and_an_answer_comes_down(dialect: str) -> None:
 
 async def test_the_handshake_carries_key_headers_model_and_query(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BRIDGE_KEY", "sesame")
-    more = {"api_key_env": "BRIDGE_KEY", "headers": {"X-Team": "voice"}, "model": "a b"}
+    more: dict[str, Any] = {"api_key_env": "BRIDGE_KEY", "headers": {"X-Team": "voice"}, "model": "a b"}
     async with Upstream() as upstream, Worker(upstream.url, **more) as worker:
         await live(worker, upstream)
         (request,) = upstream.requests
@@ -106,6 +107,24 @@ async def test_nothing_of_before_a_cancel_is_told_after_it() -> None:
         assert (await worker.output(lambda output: output.text)).text == "fresh"
         assert not any(emission.frames for emission in worker.emissions)
         assert counted("upstream_stale_total") >= before + 2
+
+
+async def test_a_cancel_does_not_swallow_the_end_of_the_upstream_session() -> None:
+    async with Upstream("openai") as upstream, Worker(upstream.url, "openai") as worker:
+        slot = await live(worker, upstream)
+        rung = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        told = worker.engine.wake
+
+        def ring() -> None:
+            loop.call_soon_threadsafe(rung.set)
+
+        worker.engine.wake = ring
+        await upstream.sockets[0].close(1011, "gone")
+        await rung.wait()
+        worker.engine.wake = told
+        worker.engine.cancel(slot, 1)
+        assert (await worker.output(lambda output: output.fatal)).error_code == "upstream_lost"
 
 
 # -- a session that does not come to be -------------------------------------------------------------------

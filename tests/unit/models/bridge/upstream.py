@@ -104,9 +104,12 @@ class Worker:
         self.emissions: list[Emission] = []
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
-        self.engine.wake = lambda: self._loop.call_soon_threadsafe(self._news.set)
+        self.engine.wake = self._ring
         self.engine.warm_up()
         self._units = 0
+
+    def _ring(self) -> None:
+        self._loop.call_soon_threadsafe(self._news.set)
 
     async def __aenter__(self) -> Self:
         return self
