@@ -6,12 +6,15 @@ from bounds.row import Bound, size
 
 from duologue.models.bridge.options import Options
 from duologue.models.bridge.replies import MAX_OPEN
+from duologue.models.qwen3_omni.options import Options as TurnOptions
+from duologue.models.qwen3_omni.server import MAX_WAITING as MAX_PIECES
 from duologue.runtime.settings import SystemSettings
 from duologue.stages import cursor as stage_cursor
 from duologue.stages import outbox
 
 _SET = SystemSettings()
 _BRIDGE = Options(url="")
+_TURNS = TurnOptions(url="")
 
 BOUNDS = (
     Bound(
@@ -68,5 +71,25 @@ BOUNDS = (
         "the oldest is forgotten: what still comes of it is dropped",
         ("duologue_worker_upstream_stale_total",),
         ("unit/models/bridge/test_replies.py::test_the_responses_that_are_known_are_bounded",),
+    ),
+    Bound(
+        "qwen3-omni: the conversation of a session",
+        f"{_TURNS.history_turns} turns, {_TURNS.history_audio_s:g} s of sound, {_TURNS.turn_audio_s:g} s of one turn",
+        "`models/qwen3_omni/options.py`",
+        "the oldest turns are left out of the next request; of a turn its beginning",
+        ("duologue_worker_turn_cuts_total",),
+        (
+            "unit/models/qwen3_omni/test_talk.py::test_the_oldest_turns_go_and_it_is_told",
+            "unit/models/qwen3_omni/test_talk.py::test_the_sound_of_all_turns_is_bounded_and_the_newest_stays",
+            "unit/models/qwen3_omni/test_talk.py::test_of_a_turn_that_is_too_long_the_end_is_kept",
+        ),
+    ),
+    Bound(
+        "qwen3-omni: pieces of an answer that wait to be taken",
+        str(MAX_PIECES),
+        "`models/qwen3_omni/server.py`",
+        "the answer is not read on until they were taken",
+        ("duologue_worker_turn_waits_total",),
+        ("unit/models/qwen3_omni/test_engine.py::test_an_answer_that_is_not_taken_is_not_read_on",),
     ),
 )

@@ -37,6 +37,8 @@ class ModelTraits(msgspec.Struct, frozen=True):
     continuation_turn: int = 8
     continuation_auto: int = 64
     """Silence units the session feeds for one open turn when the client sends nothing."""
+    turn_detection: dict[str, Any] | None = None
+    """Of sessions of the duplex dialect that say nothing about it, as the wire has it."""
     locks_instructions: bool = True
     """Instructions may not change after the model has heard its first unit."""
     cancel_keeps_context: bool = True

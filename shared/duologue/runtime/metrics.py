@@ -148,6 +148,20 @@ WORKER_UPSTREAM_ERRORS = counter(
 WORKER_UPSTREAM_STALE = counter(
     "worker", "upstream_stale", "Upstream events dropped: of a cancelled or unknown response.", ["pipeline"]
 )
+WORKER_TURN_REQUESTS = counter(
+    "worker", "turn_requests", "Answers asked of a chat server, by what came of it.", ["pipeline", "result"]
+)
+WORKER_TURN_WAITS = counter(
+    "worker", "turn_waits", "Times that an answer was not read on because too much of it waited.", ["pipeline"]
+)
+WORKER_TURN_CUTS = counter(
+    "worker", "turn_cuts", "Times that sound or turns left a conversation because of its bounds.", ["pipeline"]
+)
+
+# -- every process ---------------------------------------------------------------------------------------
+
+PROCESS_LOOP_LAG = histogram("process", "loop_lag_seconds", "How late the event loop's timer is.", FAST_SECONDS)
+PROCESS_STALLS = counter("process", "loop_stalls", "Gaps of the event loop longer than a second.")
 WORKER_UPSTREAM_FULL = counter(
     "worker", "upstream_full", "Times that the bound of a way to or from upstream was met.", ["pipeline", "way"]
 )

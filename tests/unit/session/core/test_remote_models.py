@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from unit.session.core.fake_models import FakeModel, FakeState, planning
 from unit.session.core.session_world import World, error_codes, pick, spoken, types
@@ -14,6 +16,7 @@ from duologue.protocol.duplex import (
     ClearOutput,
     ContentPart,
     CreateItem,
+    Dialect,
     Item,
     TruncateItem,
     message_item,
@@ -88,7 +91,7 @@ def test_a_written_item_is_given_to_the_model() -> None:
 
 def test_a_model_that_plans_is_given_the_conversation_instead() -> None:
     plugin = planning()
-    plugin.on_item = lambda state, item: pytest.fail("asked")  # type: ignore[method-assign, assignment, misc]
+    plugin.on_item = lambda state, item: pytest.fail("asked")  # type: ignore[method-assign]
     world = World(plugin, auto=True)
     world.send(CreateItem(item=message_item("item_1", "user", ContentPart(type="input_text", text="hello"))))
     assert world.submits == []
@@ -103,3 +106,24 @@ def test_a_fatal_failure_is_told_and_closes_the_session(code: str, close: int) -
     assert pick(seen, "response.done")[0]["response"]["status"] == "cancelled"
     assert any(isinstance(effect, CloseStages) for effect in world.effects)
     assert world.machine.closed
+
+
+@pytest.mark.parametrize(
+    ("dialect", "session", "silence_ms"),
+    [
+        (Dialect.duplex, {}, 800),
+        (Dialect.duplex, {"turn_detection": None}, None),
+        (Dialect.duplex, {"audio": {"input": {"turn_detection": None}}}, None),
+        (Dialect.duplex, {"turn_detection": {"type": "server_vad"}}, 500),
+        (Dialect.openai, {}, 500),
+    ],
+)
+def test_a_model_may_have_a_turn_detection_of_its_own(
+    dialect: Dialect, session: dict[str, Any], silence_ms: int | None
+) -> None:
+    """It holds where a client of the duplex dialect says nothing; the OpenAI dialects have a default of theirs."""
+    own = {"type": "server_vad", "silence_duration_ms": 800}
+    world = World(FakeModel(turn_detection=own), dialect=dialect, **session)
+    told = world.events[0]["session"]
+    detection = told["turn_detection"] if dialect is Dialect.duplex else told["audio"]["input"]["turn_detection"]
+    assert (detection and detection["silence_duration_ms"]) == silence_ms

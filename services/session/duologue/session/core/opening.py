@@ -40,7 +40,11 @@ def open_session(
         overflow_policy=limits.overflow_policy,
     )
     config = SessionConfig.open(
-        request, dialect=dialect, model=model, auto_default=plugin.traits.native_turns, limits=granted
+        _with_detection(request, dialect, plugin.traits.turn_detection),
+        dialect=dialect,
+        model=model,
+        auto_default=plugin.traits.native_turns,
+        limits=granted,
     )
     if plugin.traits.auto_only and not config.auto_response:
         raise RealtimeProtocolError(
@@ -75,6 +79,14 @@ def open_session(
     if unserved is not None:
         ctx.error(unserved)
     return ctx
+
+
+def _with_detection(request: dict[str, Any], dialect: Dialect, own: dict[str, Any] | None) -> dict[str, Any]:
+    """The model's own turn detection where a duplex client says nothing about it, in either spelling."""
+    audio = request.get("audio")
+    hears = audio.get("input") if isinstance(audio, dict) else None
+    told = "turn_detection" in request or (isinstance(hears, dict) and "turn_detection" in hears)
+    return {**request, "turn_detection": own} if own and not told and dialect is Dialect.duplex else request
 
 
 def restore_session(body: bytes, *, plugin: DuplexModelPlugin[Any], owner: int) -> SessionContext:
