@@ -38,6 +38,7 @@ class StageSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_batch: int = 8
     deadline_ms: int = 30_000
     replicas: int = 1
+    """How many workers of this stage's group `duologue up` runs; the largest number in the group counts."""
     gather_ms: float = 0.0
     """How long a step may wait, after the first unit is ready, for those of other sessions that are about to come. It
     ends early when every session that is expected within it has its unit, or the batch is full."""

@@ -33,6 +33,16 @@ def test_pipelines_of_one_group_share_a_process(tmp_path: Path) -> None:
     ]
 
 
+def test_a_group_runs_in_as_many_workers_as_its_stages_ask_for(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    text = (files("duologue.models.loopback") / "loopback.toml").read_text().replace('"loopback"', '"mine"')
+    mine.write_text(text.replace('name = "voice"', 'name = "voice"\nreplicas = 2'))
+    workers = planned(tmp_path, "loopback", str(mine)).workers
+    assert [spec.name for spec in workers] == ["worker-loopback-a", "worker-loopback-b-1", "worker-loopback-b-2"]
+    assert [spec.argv[spec.argv.index("--id") + 1] for spec in workers] == [spec.name for spec in workers]
+    assert {spec.argv[spec.argv.index("--worker") + 1] for spec in workers[1:]} == {"loopback-b"}
+
+
 def test_a_worker_is_told_the_file_it_was_given_not_the_name_in_it(tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
     text = (files("duologue.models.loopback") / "loopback.toml").read_text()

@@ -54,10 +54,15 @@ def _gateways(settings: SystemSettings, config: Path) -> Iterator[ChildSpec]:
 
 
 def _workers(pipelines: Mapping[str, PipelineSpec], config: Path) -> Iterator[ChildSpec]:
+    """`worker-GROUP`; where a stage of the group asks for several (`replicas`), `worker-GROUP-1`, `worker-GROUP-2`."""
     for group, served in worker_groups(pipelines).items():
-        arguments = ("--config", str(config), "--id", f"worker-{group}", "--worker", group, "--pipelines", served)
-        python = _python(group, [pipelines[reference] for reference in served.split(",")])
-        yield service_spec("stages", f"worker-{group}", "worker", arguments, python=python)
+        of_group = [pipelines[reference] for reference in served.split(",")]
+        python = _python(group, of_group)
+        replicas = max(1, *(spec.stages[index].replicas for spec in of_group for index in spec.stages_of(group)))
+        names = [f"worker-{group}"] if replicas == 1 else [f"worker-{group}-{n + 1}" for n in range(replicas)]
+        for name in names:
+            arguments = ("--config", str(config), "--id", name, "--worker", group, "--pipelines", served)
+            yield service_spec("stages", name, "worker", arguments, python=python)
 
 
 def _python(group: str, pipelines: Sequence[PipelineSpec]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -17,6 +18,9 @@ from duologue.bus.link import Link
 from duologue.model.pipeline import PipelineSpec
 from duologue.model.records import WorkerRecord
 from duologue.store.ports import Registration
+
+BEHIND_S: Final = 0.5
+"""A worker whose units wait so long takes more sessions only if no other has room."""
 
 _log = logging.getLogger("duologue.session")
 _decoder = msgspec.msgpack.Decoder(WorkerRecord)
@@ -38,6 +42,11 @@ class Worker:
     @property
     def live(self) -> bool:
         return self.link is not None and self.record is not None and self.link.peer.incarnation == self.incarnation
+
+    @property
+    def lag_s(self) -> float:
+        """How long the oldest unit waits in any of its stages: they share a machine."""
+        return max((stage.unit_lag_s for stage in self.record.stages), default=0.0) if self.record is not None else 0.0
 
     def free(self, pipeline: PipelineSpec, stages: Sequence[int]) -> int:
         """How many more sessions of this pipeline fit, as far as is known here; the worker decides."""
@@ -106,17 +115,19 @@ class StageWorkers:
             worker.bound.clear()
 
     def choose(self, pipeline: PipelineSpec) -> Mapping[int, Worker] | None:
-        """The worker of each stage: of every group the one with the most room. None: a group has no room."""
+        """The worker of each stage: of every group the one with the most room, of those with as much the one whose
+        units wait the least; one that falls behind only if all do. None: a group has no room."""
         chosen: dict[int, Worker] = {}
         for group in pipeline.workers:
             stages = pipeline.stages_of(group)
             best: Worker | None = None
-            most = 0
+            most = (False, 0, 0.0)
             for worker in self._workers.values():
                 if worker.record is not None and worker.record.group == group:
-                    free = worker.free(pipeline, stages)
-                    if free > most:
-                        best, most = worker, free
+                    free, lag_s = worker.free(pipeline, stages), worker.lag_s
+                    rank = (lag_s < BEHIND_S, free, -lag_s)
+                    if free and (best is None or rank > most):
+                        best, most = worker, rank
             if best is None:
                 return None
             for stage in stages:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from unit.session.shell.shell_rig import FENCE, FakeLink, pipeline, registration
 
 from duologue.bus import messages as bus
 from duologue.bus.link import PeerLost
 from duologue.fence import StageFence
+from duologue.model.records import WorkerRecord, encode_record
 from duologue.session.binding import MAX_WAITING, StageBinding
 from duologue.session.core import commands as facts
 from duologue.session.core import effects as orders
 from duologue.session.stages import StageHub
-from duologue.session.workers import StageWorkers
+from duologue.session.workers import BEHIND_S, StageWorkers
+from duologue.store.ports import Registration
 
 pytestmark = pytest.mark.unit
 
@@ -63,6 +66,33 @@ async def test_a_worker_that_says_it_is_fuller_gets_fewer() -> None:
     rig.bind("t").open(OPEN)
     assert isinstance(rig.facts[-1], facts.StagesLost)
     assert rig.facts[-1].code == "resource_exhausted"
+
+
+def lagging(name: str, lag_s: float, used: int = 0) -> Registration:
+    """A worker of group a that says how long its units wait."""
+    told = registration(name, "a", SPEC, used=used)
+    record = msgspec.msgpack.decode(told.extra, type=WorkerRecord)
+    stages = tuple(msgspec.structs.replace(stage, unit_lag_s=lag_s) for stage in record.stages)
+    return msgspec.structs.replace(told, extra=encode_record(msgspec.structs.replace(record, stages=stages)))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "chosen"),
+    [
+        (lagging("a1", 0.2), lagging("a2", 0.1), "a2"),
+        (lagging("a1", 0.2), lagging("a2", 0.1, used=2), "a1"),
+        (lagging("a1", BEHIND_S), lagging("a2", 0.1, used=7), "a2"),
+        (lagging("a1", 5.0), lagging("a2", 0.0, used=8), "a1"),
+    ],
+    ids=["as much room", "more room", "falling behind", "no other has room"],
+)
+async def test_a_session_goes_where_there_is_room_and_units_do_not_wait(
+    first: Registration, second: Registration, chosen: str
+) -> None:
+    rig = Rig(a1="a", a2="a", b1="b")
+    rig.workers.update([first, second])
+    rig.bind("s").open(OPEN)
+    assert [name for name in ("a1", "a2") if rig.links[name].of(bus.OpenStages)] == [chosen]
 
 
 async def test_another_life_of_a_worker_is_not_used_before_its_link_is_up() -> None:
