@@ -5,8 +5,8 @@ from __future__ import annotations
 from bounds.row import Bound, size
 
 from duologue.runtime.settings import SystemSettings
-from duologue.session import binding, chat_turn, cleanup, detector, mailbox, offload, opening
-from duologue.session.core import pictures
+from duologue.session import binding, chat_turn, cleanup, detector, input_tape, mailbox, offload, opening
+from duologue.session.core import pictures, rebuild, stages
 from duologue.session.core.limits import SessionLimits
 
 _SET = SystemSettings()
@@ -15,6 +15,42 @@ _SHELL = "unit/session/shell/"
 _CORE = "unit/session/core/"
 
 BOUNDS = (
+    Bound(
+        'input kept of a session whose context can be rebuilt (`rebuild = "input"`)',
+        f"`rebuild_window_s` of the pipeline's file, {size(input_tape.MAX_BYTES)} at most",
+        "`session/input_tape.py`",
+        "the oldest is forgotten; what the store did not take in time is counted",
+        ("duologue_session_input_unrecorded_units_total", "duologue_session_input_recorded_units_total"),
+        (
+            _SHELL + "test_input_tape.py::test_the_store_keeps_the_window_and_no_more",
+            _SHELL + "test_input_tape.py::test_a_window_of_large_units_is_bounded_by_its_bytes",
+            _SHELL + "test_input_tape.py::test_a_store_that_is_away_is_asked_again_and_what_does_not_fit_is_counted",
+        ),
+    ),
+    Bound(
+        "live sound that comes while a context is rebuilt",
+        f"{_SESSION.max_rebuild_queue_s:g} s",
+        "`session/core/rebuild.py`",
+        "the rebuild is cut short and told: `context_lost`",
+        ("duologue_session_rebuilds_total",),
+        (_CORE + "test_rebuild.py::test_a_rebuild_that_takes_too_long_is_cut_short_and_told",),
+    ),
+    Bound(
+        "replays of a session in the pipeline",
+        str(rebuild.WINDOW),
+        "`session/core/rebuild.py`",
+        "the next goes when one has come through",
+        ("duologue_session_rebuild_units_total",),
+        (_CORE + "test_rebuild.py::test_a_lost_worker_is_replaced_and_its_successor_hears_what_it_had_heard",),
+    ),
+    Bound(
+        "cancelled units whose workers have not told whether they were heard",
+        str(stages.MAX_VOIDED),
+        "`session/core/stages.py`",
+        "the oldest counts as not heard",
+        ("duologue_session_input_recorded_units_total",),
+        (_CORE + "test_rebuild.py::test_cancelled_units_that_nobody_accounts_for_are_bounded",),
+    ),
     Bound(
         "chat turns of one pipeline in a shard",
         f"`max_chat_turns` of the pipeline's file; each for {chat_turn.TURN_S:g} s",

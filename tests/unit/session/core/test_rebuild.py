@@ -14,7 +14,7 @@ from unit.session.core.test_conversation import text
 from duologue.model.outputs import ModelOutput, encode_output
 from duologue.model.pipeline import PipelineSpec, StageSpec
 from duologue.model.plugin import AppendPlan, Rebuild
-from duologue.protocol.duplex import CancelResponse, CreateItem, CreateResponse, SessionUpdate
+from duologue.protocol.duplex import CancelInput, CancelResponse, CreateItem, CreateResponse, SessionUpdate
 from duologue.session.core import (
     Abort,
     ControlStage,
@@ -29,6 +29,7 @@ from duologue.session.core import (
     UnitsAborted,
 )
 from duologue.session.core.rebuild import LAST_REPLAY, WINDOW
+from duologue.session.core.stages import MAX_VOIDED
 
 pytestmark = pytest.mark.unit
 
@@ -238,6 +239,28 @@ def test_units_that_a_cancelled_answer_had_consumed_are_a_part_of_the_context() 
     (abort,) = [effect for effect in world.effects if isinstance(effect, Abort)]
     world.fact(UnitsAborted(abort.fence, (3,), (4, 5)))
     assert [unit.unit for unit in world.recorded] == [0, 1, 2, 3]
+
+
+def test_input_that_was_cancelled_and_heard_all_the_same_is_a_part_of_the_context() -> None:
+    world = heard(2, holds=["aborts"])
+    world.say(240)
+    world.send(CancelInput())
+    (abort,) = [effect for effect in world.effects if isinstance(effect, Abort)]
+    assert [unit.unit for unit in world.recorded] == [0, 1]
+    world.fact(UnitsAborted(abort.fence, (2, 3), (4,)))
+    assert [unit.unit for unit in world.recorded] == [0, 1, 2, 3]
+    world.fact(UnitsAborted(abort.fence, (2, 3, 4), ()))
+    assert [unit.unit for unit in world.recorded] == [0, 1, 2, 3], "each unit once"
+
+
+def test_cancelled_units_that_nobody_accounts_for_are_bounded() -> None:
+    world = heard(1, Remembering(max_in_flight=200), holds=["aborts"])
+    world.say(80 * (MAX_VOIDED + 3))
+    assert len(world.waiting) == MAX_VOIDED + 3
+    world.send(CancelInput())
+    (abort,) = [effect for effect in world.effects if isinstance(effect, Abort)]
+    world.fact(UnitsAborted(abort.fence, tuple(range(1, MAX_VOIDED + 4)), ()))
+    assert [unit.unit for unit in world.recorded] == [0, *range(4, MAX_VOIDED + 4)]
 
 
 def test_a_conversation_is_given_back_as_the_plugin_plans_it() -> None:
