@@ -95,6 +95,9 @@ def test_a_bad_configuration_and_a_closed_slot_are_refused(rig: Rig) -> None:
     with pytest.raises(StageRefused) as refused:
         rig.engine.open(Slot(0, 10_000), b"\xc1")
     assert refused.value.code == "invalid_duplex_runtime_config"
+    with pytest.raises(StageRefused) as refused:
+        rig.engine.open(Slot(4, 10_000), Session(sound(1, 1)).config)
+    assert refused.value.code == "resource_exhausted"
     [emission] = rig.engine.append_batch([StageUnit(Slot(0, 10_000), 0, 1, 0, 0, b"", (bytes(1920 * 4),))])
     assert emission.failure is not None and emission.failure.code == "stage_not_open"
     rig.engine.close(Slot(0, 10_000))

@@ -19,7 +19,7 @@ from moshi.models import loaders
 from safetensors.torch import save_file
 
 VOICES = ("NATF0", "VARM1")
-VOICED = f"voices = {json.dumps(VOICES)}"
+VOICED = f'voices = {json.dumps(VOICES)}\ninstructions = "the lazy dog"\n'
 VOICE_ROWS = 9
 VOCABULARY = 100
 WORDS = "the quick brown fox jumps over a lazy dog while rain falls on the quiet town and nobody minds".split()

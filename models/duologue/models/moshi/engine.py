@@ -92,6 +92,8 @@ class MoshiEngine(StageEngine):
     # -- slots -----------------------------------------------------------------------------------------
 
     def open(self, slot: Slot, config: bytes) -> None:
+        if slot.index >= self._slots:
+            raise StageRefused("resource_exhausted", f"the batch has {self._slots} slots")
         settings = _decoded(config)
         place = Place(slot, Speller(self._loaded.tokenizer), Mouth(settings.talking))
         opening = self.opening(settings, place)

@@ -31,6 +31,8 @@ class MoshiState(msgspec.Struct):
     heard: int = 0
     spoken: int = 0
     pieces: int = 0
+    prompt: int = 0
+    """Tokens of a role that the model was given."""
 
 
 class SessionOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -168,9 +170,17 @@ class Moshi(DuplexModelPlugin[MoshiState]):
         output = decode_output(head)
         state.spoken += output.audio_rate_hz > 0
         state.pieces += bool(output.text)
+        if output.usage is not None:  # of an opening, and told with the response that comes next
+            state.prompt += output.usage.input_text_tokens
+            output = msgspec.structs.replace(output, usage=None)
         return (output,)
 
     def take_usage(self, state: MoshiState) -> Usage | None:
-        usage = Usage(input_audio_tokens=state.heard, output_audio_tokens=state.spoken, output_text_tokens=state.pieces)
-        state.heard = state.spoken = state.pieces = 0
+        usage = Usage(
+            input_audio_tokens=state.heard,
+            input_text_tokens=state.prompt,
+            output_audio_tokens=state.spoken,
+            output_text_tokens=state.pieces,
+        )
+        state.heard = state.spoken = state.pieces = state.prompt = 0
         return usage

@@ -221,6 +221,9 @@ def test_usage_counts_frames_heard_and_said_and_pieces_of_text() -> None:
         assert MOSHI.project(state, encode_output(output), (b"",)) == (output,)
     assert MOSHI.take_usage(state) == Usage(input_audio_tokens=2, output_audio_tokens=2, output_text_tokens=1)
     assert MOSHI.take_usage(state) == Usage()
+    opened = ModelOutput(listen=True, usage=Usage(input_text_tokens=12))
+    assert MOSHI.project(state, encode_output(opened), ()) == (ModelOutput(listen=True),)
+    assert MOSHI.take_usage(state) == Usage(input_text_tokens=12), "the role, with the response that comes next"
 
 
 def test_capabilities_say_what_is_enforced() -> None:
