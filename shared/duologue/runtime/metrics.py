@@ -134,10 +134,6 @@ WORKER_ORPHANS = counter("worker", "orphan_slots_freed", "Slots freed because th
 WORKER_OUTPUT_PENDING = gauge("worker", "pending_output_bytes", "Output waiting for the credit of a shard.", ["peer"])
 WORKER_OUTPUT_FULL = counter("worker", "pending_output_full", "Sessions failed because that output was too much.")
 
-# -- every process ---------------------------------------------------------------------------------------
-
-PROCESS_LOOP_LAG = histogram("process", "loop_lag_seconds", "How late the event loop's timer is.", FAST_SECONDS)
-PROCESS_STALLS = counter("process", "loop_stalls", "Gaps of the event loop longer than a second.")
 WORKER_UPSTREAM_LINKS = gauge("worker", "upstream_links", "Open sessions on upstream realtime servers.", ["pipeline"])
 WORKER_UPSTREAM_ENDED = counter(
     "worker", "upstream_ended", "Upstream connections that ended, by what came of it.", ["pipeline", "reason"]
@@ -148,6 +144,10 @@ WORKER_UPSTREAM_ERRORS = counter(
 WORKER_UPSTREAM_STALE = counter(
     "worker", "upstream_stale", "Upstream events dropped: of a cancelled or unknown response.", ["pipeline"]
 )
+WORKER_UPSTREAM_FULL = counter(
+    "worker", "upstream_full", "Times that the bound of a way to or from upstream was met.", ["pipeline", "way"]
+)
+
 WORKER_TURN_REQUESTS = counter(
     "worker", "turn_requests", "Answers asked of a chat server, by what came of it.", ["pipeline", "result"]
 )
@@ -162,10 +162,6 @@ WORKER_TURN_CUTS = counter(
 
 PROCESS_LOOP_LAG = histogram("process", "loop_lag_seconds", "How late the event loop's timer is.", FAST_SECONDS)
 PROCESS_STALLS = counter("process", "loop_stalls", "Gaps of the event loop longer than a second.")
-WORKER_UPSTREAM_FULL = counter(
-    "worker", "upstream_full", "Times that the bound of a way to or from upstream was met.", ["pipeline", "way"]
-)
-
 PROCESS_RSS = gauge("process", "resident_bytes", "Resident memory.")
 PROCESS_RSS.set_function(rss_bytes)
 PROCESS_CPU = gauge("process", "cpu_seconds", "User and system time since the start.")
