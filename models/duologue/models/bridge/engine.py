@@ -20,9 +20,20 @@ from threading import Thread
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+import msgspec
 import numpy as np
 
-from duologue.model.engine import NO_UNIT, SESSION, Emission, EngineUsage, Failure, Slot, StageEngine, StageUnit
+from duologue.model.engine import (
+    NO_UNIT,
+    SESSION,
+    Emission,
+    EngineUsage,
+    Failure,
+    Slot,
+    StageEngine,
+    StageRefused,
+    StageUnit,
+)
 from duologue.model.outputs import ModelOutput, encode_output
 from duologue.model.pipeline import PipelineError, PipelineSpec
 from duologue.models.bridge import heads, refusals
@@ -85,7 +96,13 @@ class BridgeEngine(StageEngine):
 
     def open(self, slot: Slot, config: bytes) -> None:
         """The slot is taken at once; an upstream session that does not come to be ends this one, by name."""
-        place = _Place(slot, Conversation(self._options, heads.decode_config(config), self._meter))
+        if len(self._places) >= self._slots:
+            raise StageRefused("resource_exhausted", "the bridge has no free slot")
+        try:
+            settings = heads.decode_config(config)
+        except msgspec.DecodeError as error:
+            raise StageRefused("invalid_duplex_runtime_config", f"bridge: {error}") from None
+        place = _Place(slot, Conversation(self._options, settings, self._meter))
 
         def ring() -> None:
             self._rung.append(place)

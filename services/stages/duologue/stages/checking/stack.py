@@ -52,19 +52,20 @@ class Seat:
 
 
 class Stack:
-    """See the module. `stop_steps`: how long after a cancel an engine may still make something of old units."""
+    """See the module. `stop_steps`: how long after a cancel an engine may still make something of old units.
+    `linger_s`: how long an engine must be quiet that answers units which have landed already."""
 
-    def __init__(self, pipeline: PipelineSpec, *, patience_s: float, stop_steps: int) -> None:
+    def __init__(self, pipeline: PipelineSpec, *, patience_s: float, stop_steps: int, linger_s: float = 0.0) -> None:
         self.pipeline = pipeline
         self.names = [stage.name for stage in pipeline.stages]
         self.broken: list[str] = []
         self.most = 0
         """The largest batch of a step so far."""
-        self._patience_s, self._stop_steps = patience_s, stop_steps
+        self._patience_s, self._stop_steps, self._linger_s = patience_s, stop_steps, linger_s
         self._changed = Condition()
         self._woken: set[int] = set()
         self._wakes = False
-        """An engine has called `wake` since all are warm."""
+        """An engine has called `wake` since all are warm, or is expected to."""
         self._tables = [SlotTable(stage.slots) for stage in pipeline.stages]
         self._seats: list[dict[Slot, Seat]] = [{} for _ in pipeline.stages]
         self.engines: list[StageEngine] = []
@@ -73,7 +74,7 @@ class Stack:
             engine.wake = partial(self._wake, index)
             engine.warm_up()
             self.engines.append(engine)
-        self._wakes = False
+        self._wakes = linger_s > 0
 
     def shut_down(self) -> None:
         for engine in self.engines:
@@ -157,6 +158,8 @@ class Stack:
                 continue
             for seat in seats:
                 self._give_up(seat)
+        if self._linger_s:
+            self.quiet(self._linger_s)
 
     def quiet(self, seconds: float) -> None:
         """Step as long as an engine wakes within so long; those that never wake have said it all in their steps."""

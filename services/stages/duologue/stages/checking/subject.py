@@ -35,7 +35,13 @@ class Subject:
         self.replays: dict[int, Replayed] = {}
         """The noted calls, made again in another process, by its hash seed."""
         self._sound_path = sound_path(self.pipeline, self.table, folder)
-        self.stack = Stack(self.pipeline, patience_s=self.table.patience_s, stop_steps=self.table.stop_steps)
+        table = self.table
+        self.stack = Stack(
+            self.pipeline,
+            patience_s=table.patience_s,
+            stop_steps=table.stop_steps,
+            linger_s=table.linger_ms / 1000,
+        )
 
     @property
     def why_not(self) -> str:

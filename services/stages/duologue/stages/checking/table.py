@@ -9,6 +9,7 @@ deterministic = false          # the same input may be answered another way
 why = "it samples"             # shown with what is declared
 stop_steps = 0                 # steps in which a cancelled answer may still make something
 context_units = 0              # so many units fill its context; 0: it has none to fill
+linger_ms = 0                  # after each tick, wait until nothing was made between appends for so long
 patience_s = 30                # the longest silence of an engine that has not answered
 [check.options]                # over those of the pipeline
 [check.session]                # the session object of its client
@@ -39,6 +40,7 @@ class CheckTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     why: str = ""
     stop_steps: Number = 0
     context_units: Number = 0
+    linger_ms: Number = 0
     patience_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
     options: dict[str, Any] = {}
     session: dict[str, Any] = {}
