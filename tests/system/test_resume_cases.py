@@ -164,6 +164,8 @@ async def test_pro_03_a_client_with_a_gap_in_a_response_is_told_its_item(served:
         await client.wire.send({"type": "conversation.item.retrieve", "item_id": heard["item_id"]})
         await client.read(lambda event: event["type"] == "conversation.item.retrieved")  # the acknowledgement counts
         gap = await client.resume(served.urls[1], 1)
+        while gap["type"] in ("session.resumed", "session.created"):  # the journal is trimmed when there is time
+            gap = await client.resume(served.urls[1], 1)
         head = gap["error"]["head_seq"] if openai else gap["head_seq"]
         assert gap["type"] == ("error" if openai else "session.resync_required")
         answer = await client.resume(served.urls[0], head)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Self
 
 from system.wire import Event, Wire, append, level, session_object
 from websockets.exceptions import ConnectionClosed
 
 DELTAS = ("response.output_audio.delta", "response.output_audio_transcript.delta")
-PROBE = "probe"
+_probes = itertools.count()
 
 
 class Scene:
@@ -44,11 +45,12 @@ class Scene:
 
     async def _answered(self) -> list[Event]:
         """A question that waits its turn in the ordered input: what comes before its answer was asked for before."""
-        await self.wire.send({"type": "conversation.item.retrieve", "item_id": "nobody", "event_id": PROBE})
+        probe = f"probe{next(_probes)}"  # its own: an answer that is replayed is not an answer to this one
+        await self.wire.send({"type": "conversation.item.retrieve", "item_id": "nobody", "event_id": probe})
         seen: list[Event] = []
         while True:
             event = await self.wire.read()
-            if event["type"] == "error" and event["error"].get("event_id") == PROBE:
+            if event["type"] == "error" and event["error"].get("event_id") == probe:
                 return seen
             seen.append(event)
 
