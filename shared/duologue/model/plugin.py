@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from duologue.model.outputs import ModelOutput, Usage, decode_output
-from duologue.model.pipeline import PipelineSpec
+from duologue.model.pipeline import PipelineError, PipelineSpec
 from duologue.protocol.duplex import DuplexCapabilities, Item, SessionConfig
 
 StateT = TypeVar("StateT", bound=msgspec.Struct)
@@ -46,6 +46,17 @@ class ModelTraits(msgspec.Struct, frozen=True):
     turn_only: bool = False
     """It answers committed turns and nothing else: `auto_response` is refused. So is every model that is deployed with
     `session_mode = "turn"`."""
+
+
+def as_deployed(traits: ModelTraits, pipeline: PipelineSpec) -> ModelTraits:
+    """The traits of a model in the mode of its pipeline: in `turn` it answers committed turns, whatever it could do.
+
+    Raises PipelineError if it serves no such sessions."""
+    if pipeline.session_mode == "duplex":
+        return traits
+    if traits.auto_only:
+        raise PipelineError(f'pipeline {pipeline.name}: session_mode = "turn", but the model serves no such sessions')
+    return msgspec.structs.replace(traits, native_turns=False, turn_only=True)
 
 
 class InputUnit(msgspec.Struct, frozen=True, gc=False):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from duologue.model.pipeline import PipelineError, PipelineSpec, resolve
-from duologue.model.plugin import DuplexModelPlugin, ModelTraits
+from duologue.model.plugin import DuplexModelPlugin, as_deployed
 from duologue.model.records import PipelineRecord
 from duologue.protocol.duplex import DuplexCapabilities
 from duologue.protocol.realtime.errors import RealtimeProtocolError
@@ -68,15 +68,6 @@ class Pipelines:
         return pipeline
 
 
-def _in_mode(spec: PipelineSpec, traits: ModelTraits) -> ModelTraits:
-    """The traits of a model as it is deployed: in mode `turn` it answers committed turns, whatever it could do."""
-    if spec.session_mode == "duplex":
-        return traits
-    if traits.auto_only:
-        raise PipelineError(f'pipeline {spec.name}: session_mode = "turn", but the model serves no such sessions')
-    return msgspec.structs.replace(traits, native_turns=False, turn_only=True)
-
-
 def load_served(specs: Sequence[PipelineSpec]) -> Pipelines:
     """Import the plugins and let them read their options. Raises PipelineError."""
     served = []
@@ -85,6 +76,6 @@ def load_served(specs: Sequence[PipelineSpec]) -> Pipelines:
         if not (isinstance(plugin_class, type) and issubclass(plugin_class, DuplexModelPlugin)):
             raise PipelineError(f"pipeline {spec.name}: {spec.plugin} is no DuplexModelPlugin")
         plugin = plugin_class(spec)
-        plugin.traits = _in_mode(spec, plugin.traits)
+        plugin.traits = as_deployed(plugin.traits, spec)
         served.append(ServedPipeline(spec, plugin, plugin.capabilities(spec.max_sessions)))
     return Pipelines(served)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from duologue.model.pipeline import PipelineSpec, resolve
+from duologue.model.plugin import as_deployed
 from duologue.protocol.duplex import Dialect, SessionConfig
 from duologue.stages.checking import sounds
 from duologue.stages.checking.conversation import Talk
@@ -31,7 +32,7 @@ class Subject:
         self.table: CheckTable = check_table(pipeline)
         self.pipeline = as_checked(pipeline, self.table)
         self.plugin = NotedPlugin(resolve(self.pipeline.plugin)(self.pipeline))
-        self.traits = self.plugin.plugin.traits
+        self.traits = as_deployed(self.plugin.plugin.traits, self.pipeline)
         self.replays: dict[int, Replayed] = {}
         """The noted calls, made again in another process, by its hash seed."""
         self._sound_path = sound_path(self.pipeline, self.table, folder)
