@@ -34,6 +34,10 @@ from duologue.store.ports import StoreUnavailable
 PIPELINE = Path(__file__).parents[1] / "pipelines" / "loopback-heard.toml"
 KILL_EVERY_S = 4.0
 """Two deaths at which one unit is under way end its session, and that is right: they are further apart."""
+ON_ITS_WAY_S = 0.3
+"""No longer is a command on its way to the shard."""
+BACK_S = 4.0
+"""So long after it lost its worker a session may wait for another."""
 UNDER_WAY_S = 0.6
 """No longer is a unit in the pipeline."""
 _Append = Callable[[Sequence[StageUnit]], Sequence[Emission]]
@@ -156,10 +160,13 @@ class RebuildWorld(World):
     def _cancelled(self, session_id: str, given_at: float) -> bool:
         """It was under way when its worker was lost, and its user has cancelled what was under way since."""
         cut_at = max((c.record.cut_asked_at for c in self.clients if c.record.session_id == session_id), default=0.0)
-        return any(at - UNDER_WAY_S < given_at < at + UNDER_WAY_S and cut_at > given_at for at in self.struck_at)
+        return any(
+            at - UNDER_WAY_S < given_at < at + UNDER_WAY_S and cut_at > given_at - ON_ITS_WAY_S for at in self.struck_at
+        )
 
     def check_at_rest(self, client: Client) -> None:
-        super().check_at_rest(client)
+        if self.now > max(self.struck_at, default=-BACK_S) + BACK_S:
+            super().check_at_rest(client)  # else its input may wait for a worker
         record = client.record
         truth = self.truths.get(record.session_id)
         if client.turn_based or record.gapped or truth is None:

@@ -11,6 +11,7 @@ import pytest
 from unit.session.core.event_rules import violations
 from unit.session.core.fake_models import UNIT_BYTES, FakeModel
 from unit.session.core.session_world import World, pick, spoken
+from unit.session.core.test_rebuild import Remembering
 
 from duologue.model.outputs import ModelOutput, ToolCall, UserTurn
 from duologue.protocol.duplex import (
@@ -66,9 +67,12 @@ class Chaos:
             session["turn_detection"] = {"type": "server_vad"}
         else:
             session["overlap_policy"] = policy if policy != "listen_only" else "listen_only"
-        model = FakeModel(answers="plan" if plans else "units", max_in_flight=self.r.choice([2, 8]))
+        model = self.model("plan" if plans else "units", self.r.choice([2, 8]))
         self.world = World(model, auto=auto, dialect=dialect, limits=limits, **session)
         self.epoch = 0
+
+    def model(self, answers: str, max_in_flight: int) -> FakeModel:
+        return FakeModel(answers=answers, max_in_flight=max_in_flight)
 
     def run(self) -> World:
         for _ in range(STEPS):
@@ -206,6 +210,46 @@ def test_what_must_hold_holds_and_a_restored_session_does_the_same(seed: int) ->
     plain = Chaos(seed, restarts=False).run()
     assert list(violations(plain.events)) == []
     restored = Chaos(seed, restarts=True).run()
+    assert seen(restored) == seen(plain)
+
+
+class Forgetful(Chaos):
+    """The same with a pipeline that rebuilds contexts, and more of what loses them."""
+
+    def model(self, answers: str, max_in_flight: int) -> FakeModel:
+        r = self.r
+        return Remembering(
+            r.choice(["input", "input", "history"]),
+            pipelined=r.random() < 0.8,
+            answers=answers,
+            max_in_flight=max_in_flight,
+            cancel_keeps_context=r.random() < 0.7,
+        )
+
+    def choices(self) -> list[Callable[[], object]]:
+        lose = lambda: self.world.fact(StagesLost(self.world.fences[-1], "worker_lost", "gone"))  # noqa: E731
+        return [*super().choices(), lose, lambda: self.world.waiting and self.world.answer(self.output())]
+
+    def output(self) -> ModelOutput:
+        output = super().output()
+        return msgspec.structs.replace(output, rebind="context_rollover") if self.r.random() < 0.02 else output
+
+    def check(self) -> None:
+        super().check()
+        state = self.world.machine._ctx.state
+        rebuild, sound = state.rebuild, state.sound
+        assert rebuild.opened is None or not state.ready, "nothing live goes before the context is there"
+        if rebuild.opened is None:
+            assert not sound.replays and not sound.replaying
+        elif "recalls" not in self.world.holds and not state.life.closing:
+            assert sound.replaying, "a rebuild goes on until it is over"
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_contexts_that_are_rebuilt_change_nothing_of_it(seed: int) -> None:
+    plain = Forgetful(seed, restarts=False).run()
+    assert list(violations(plain.events)) == []
+    restored = Forgetful(seed, restarts=True).run()
     assert seen(restored) == seen(plain)
 
 

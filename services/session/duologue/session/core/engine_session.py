@@ -311,6 +311,8 @@ class Rebuilding(msgspec.Struct):
     """How much live sound waited when it began."""
     deaths: int = 0
     """How often replays were under way when a worker died."""
+    recorded: int = -1
+    """The last unit that was recorded; an account that comes late of one before it is void."""
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):

@@ -225,7 +225,9 @@ def heard(ctx: SessionContext, unit: int) -> None:
 
 
 def _record(ctx: SessionContext, unit: int, flight: Flight | None) -> None:
-    if flight is not None and flight.is_input and ctx.rebuilds == "input":
+    rebuild = ctx.state.rebuild
+    if flight is not None and flight.is_input and ctx.rebuilds == "input" and unit > rebuild.recorded:
+        rebuild.recorded = unit
         known = RecordedUnit(unit, flight.turn_id, flight.stage, flight.head, flight.frames)
         ctx.effects.append(RecordInput(known))
 
