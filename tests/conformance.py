@@ -185,6 +185,7 @@ url = "ws://127.0.0.1:{port}/v1/realtime"
 model = "{model}"
 dialect = "{dialect}"
 unit_ms = {unit_ms}
+speed = true
 native_turns = {"false" if model == "loopback-talk" else "true"}
 [[stages]]
 name = "upstream"

@@ -255,7 +255,7 @@ class Conversation:
             self._created(event)
         elif kind == "session.updated":
             if self.phase == OPENING:
-                self._go_live()
+                self._opened()
         elif kind == "session.resumed":
             self._resumed(event)
         elif kind in ("session.closed", "session.expired", "session.replaced", "session.resync_required"):
@@ -282,6 +282,16 @@ class Conversation:
         self._object = session_object(self._config, self._options, ours=self._replies.ours)
         self.phase = OPENING
         self.out.append(_encode({"type": "session.update", "event_id": "up_0", "session": self._object}))
+
+    def _opened(self) -> None:
+        """The OpenAI dialect has no opening text in its session: it is the first item."""
+        text = self._config.initial_user_text
+        if text and self._options.dialect == "openai":
+            later, self._waiting = self._waiting, deque()
+            content = [{"type": "input_text", "text": text}]
+            self._say("conversation.item.create", item={"type": "message", "role": "user", "content": content})
+            self._waiting += later
+        self._go_live()
 
     def _go_live(self) -> None:
         self.phase = LIVE

@@ -47,6 +47,20 @@ def test_a_foreign_openai_server_is_sent_no_word_that_it_does_not_know() -> None
     assert set(Talk("openai", ours=False).open()) == {"type", "output_modalities", "audio"}
 
 
+@pytest.mark.parametrize("dialect", ["duplex", "openai"])
+def test_an_opening_text_is_the_first_that_is_said(dialect: str) -> None:
+    talk = Talk(dialect, initial_user_text="hello")
+    talk.unit()
+    session = talk.open()
+    sent = kinds(talk.commands())
+    if dialect == "duplex":
+        assert session["initial_user_text"] == "hello"
+        assert sent == ["input_audio_buffer.append"]
+    else:
+        assert "initial_user_text" not in session
+        assert sent == ["conversation.item.create", "input_audio_buffer.append"]
+
+
 def test_what_comes_before_the_session_is_live_waits_for_it() -> None:
     talk = Talk()
     talk.conversation.connected()

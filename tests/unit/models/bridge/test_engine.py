@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from unit.models.bridge.upstream import Upstream, Worker
 
-from duologue.model.engine import Slot
+from duologue.model.engine import Slot, StageRefused
 from duologue.model.outputs import ModelOutput, decode_output
 from duologue.model.pipeline import PipelineError, load_pipeline
 from duologue.models.bridge import engine, heads
@@ -283,6 +283,14 @@ async def test_a_slot_that_changed_hands_has_a_session_of_its_own() -> None:
         worker.engine.close(first)
         assert worker.engine.usage().slots_used == 1
         assert second != first
+
+
+async def test_a_session_more_than_there_are_slots_is_refused() -> None:
+    async with Upstream() as upstream, Worker(upstream.url, slots=1) as worker:
+        worker.open()
+        with pytest.raises(StageRefused) as refused:
+            worker.open(1)
+        assert refused.value.code == "resource_exhausted"
 
 
 # -- building ---------------------------------------------------------------------------------------------
