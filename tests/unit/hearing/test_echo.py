@@ -112,8 +112,9 @@ class EchoingRoom:
         told, self.read = self.world.events[self.read :], len(self.world.events)
         for event in told:
             if event["type"] == "response.output_audio.delta":
-                pcm = np.frombuffer(base64.b64decode(event["delta"]), "<i2")
-                self.speaker = np.concatenate((self.speaker, pcm.astype(np.float32) / 32768))
+                pcm: Floats = np.frombuffer(base64.b64decode(event["delta"]), "<i2").astype(np.float32)
+                pcm /= 32768
+                self.speaker = np.concatenate((self.speaker, pcm))
             elif event["type"] == "output_audio_buffer.cleared":
                 self.speaker = self.speaker[:0]
 
