@@ -22,7 +22,7 @@ from duologue.model.outputs import ModelOutput, encode_output
 from duologue.protocol.duplex import AppendAudio
 from duologue.session.core import Detect, Detected, StageOutput
 
-pytestmark = pytest.mark.cascade
+pytestmark = [pytest.mark.cascade, pytest.mark.timeout(300)]
 
 STARTED, STOPPED = "input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped"
 COMMITTED = "input_audio_buffer.committed"

@@ -28,7 +28,7 @@ from duologue.stages.door import Door
 from duologue.stages.hosted import HostedStage
 from duologue.stages.worker import StageWorker
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.timeout(180)]
 
 CANCELS, UNITS, STAGES, WORKERS = 30, 16, 4, 2
 UNIT_MS = 80
