@@ -314,7 +314,7 @@ class Client:
             self._unsure = True
         if self.attached.is_set():
             self._trying_since = self.world.now
-            if code not in (1006, 1012, 1013):
+            if code not in (1006, 1012, 1013) or not self.world.may_lose_socket(reason):
                 self.record.fail(f"closed with {code} {reason}")
         self._again(0.3)
         return None

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import AbstractAsyncContextManager
-from contextvars import ContextVar, Token
+from contextvars import Context, ContextVar, Token
 from typing import TYPE_CHECKING, Any
 
 from simulation.store_line import Stores
@@ -44,6 +44,12 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 _at_work: ContextVar[Node | None] = ContextVar("process", default=None)
+
+
+def process_of(handle: asyncio.Handle) -> Node | None:
+    """Whose a callback is."""
+    context: Context = handle._context  # type: ignore[attr-defined]
+    return context.get(_at_work)
 
 
 def make_task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **how: Any) -> asyncio.Task[Any]:
@@ -82,6 +88,8 @@ class Node:
         self.incarnation = world.incarnation(name)
         self.alive = True
         self.tasks: dict[asyncio.Task[Any], None] = {}
+        self.held: list[asyncio.Handle] | None = None
+        """Not None: the process is stopped, and this is what it will do when it goes on."""
         self.stores = Stores(world.depot, self)
         self.endpoint: MemoryEndpoint
 
@@ -93,6 +101,17 @@ class Node:
         self.tasks.pop(task, None)
         if self.alive and not task.cancelled() and (error := task.exception()) is not None:
             self.world.fail(f"{self.name}: a task failed: {type(error).__name__}: {error}")
+
+    def stop_still(self) -> None:
+        """As SIGSTOP does it: nothing of it happens, and what others send waits."""
+        self.held = []
+        self.endpoint.freeze()
+
+    def go_on(self) -> None:
+        """As SIGCONT does it."""
+        held, self.held = self.held or [], None
+        self.endpoint.thaw()
+        self.world.loop.go_on(held)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         with self.here():
@@ -261,6 +280,16 @@ class ShardNode(Node):
 
     async def _asked(self) -> None:
         await self._asked_to_stop.wait()
+
+    def kill(self) -> None:
+        """As kill -9 does it."""
+        self.alive, self.held = False, None
+        run_now(self.endpoint.abort())
+        for task in list(self.tasks):
+            task.cancel()
+        with self.here():
+            for resident in self.shard.manager.residents:
+                resident.runner.finish()
 
     async def stop(self) -> None:
         self._asked_to_stop.set()

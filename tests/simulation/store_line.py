@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextvars import Context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 TIMEOUT_S = 0.6
 """How long a process waits for an answer."""
 LATENCY_S = (0.0002, 0.002)
+NOBODY = Context()
+"""The server's own: what it does, no process of the world does, and none that stands still holds up."""
 
 
 class Depot:
@@ -75,6 +78,8 @@ class Depot:
             self.world.witness.checkpointed(keys[0][3:-1], int(args[1]), args[4])
         elif script.name == "journal/release":
             self.world.witness.of(keys[0][4:-1]).released = True
+        elif script.name == "journal/fence" and reply[0] == b"ok":
+            self.world.witness.fenced(keys[0][4:-1], int(args[1]))
         return reply
 
 
@@ -95,12 +100,20 @@ class Line(ScriptRunner):
             due = depot.due()
             if depot.delays():
                 depot.world.count["late execution"] += 1
-                loop.call_at(due + depot.world.random.uniform(0.2, 1.0), self._carry_out, script, keys, args, None)
+                loop.call_at(
+                    due + depot.world.random.uniform(0.2, 1.0),
+                    self._carry_out,
+                    script,
+                    keys,
+                    args,
+                    None,
+                    context=NOBODY,
+                )
             elif depot.loses():
                 depot.world.count["lost reply"] += 1
-                loop.call_at(due, self._carry_out, script, keys, args, None)
+                loop.call_at(due, self._carry_out, script, keys, args, None, context=NOBODY)
             else:
-                loop.call_at(due, self._carry_out, script, keys, args, answer)
+                loop.call_at(due, self._carry_out, script, keys, args, answer, context=NOBODY)
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 reply = await answer
@@ -179,7 +192,7 @@ class Appender(JournalAppender):
         self._out.append(out)
         self._last_due = due = max(self._last_due, self._depot.due())
         loop = world.loop
-        loop.call_at(due, self._arrive, out)
+        loop.call_at(due, self._arrive, out, context=NOBODY)
         loop.call_later(TIMEOUT_S, self._expect, out)
         return True
 
@@ -225,11 +238,14 @@ class Appender(JournalAppender):
         for one in out:
             if not one.executed and world.random.random() < 0.3:
                 world.count["late execution"] += 1
-                world.loop.call_later(world.random.uniform(0.01, 0.3), self._execute, one)
+                world.loop.call_later(world.random.uniform(0.01, 0.3), self._execute, one, context=NOBODY)
             world.loop.call_soon(self._tell, one, Unknown())
 
     def _tell(self, out: _Out, outcome: AppendOutcome) -> None:
-        if self._node.alive:
+        if self._node.held is not None:
+            with self._node.here():
+                self._depot.world.loop.call_soon(self._tell, out, outcome)  # heard when it goes on
+        elif self._node.alive:
             with self._node.here():
                 out.on_outcome(outcome)
 

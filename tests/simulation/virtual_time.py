@@ -14,7 +14,7 @@ import os
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import Context, copy_context
 from heapq import heappop, heappush
 from typing import Any, TypeVarTuple, Unpack
@@ -92,6 +92,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._now = 0.0
         self._turns = 0
         self._orders = 0
+        self.stands_still: Callable[[asyncio.Handle], bool] | None = None
+        """Takes a handle whose process is stopped; it is to be given back with `go_on`."""
         self._timers: list[tuple[float, int, _Timer]] = []
         """A heap: first in, first out among equals."""
 
@@ -146,7 +148,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             ready.append(heappop(timers)[2])
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if handle._cancelled:
+            if handle._cancelled or (self.stands_still is not None and self.stands_still(handle)):
                 continue
             try:
                 handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
@@ -154,6 +156,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 raise
             except BaseException as error:
                 self.call_exception_handler({"message": f"a callback failed: {handle}", "exception": error})
+
+    def go_on(self, handles: Iterable[asyncio.Handle]) -> None:
+        """What a stopped process was about to do, it does now."""
+        self._ready.extend(handles)
 
     def _process_events(self, event_list: list[Any]) -> None:
         """Nothing is ever ready but timers."""

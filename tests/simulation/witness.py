@@ -66,6 +66,10 @@ class Seen:
         """Structural events that did not wait may still be under way until then."""
         self.released = False
         """Its journal is gone, and with it what could wait for it."""
+        self.fenced_by = 0
+        """The owner number from which on the journal is written."""
+        self.saved_by = 0
+        """The highest owner number that has saved it."""
         self.owner_over = False
         """Somebody else owns it: from here on nothing of it may change in the store."""
 
@@ -90,9 +94,17 @@ class Witness:
         seen = self.of(session_id)
         if seen.owner_over:
             self._world.fail(f"{session_id}: a replaced owner has written a checkpoint")
+        if owner < seen.saved_by:
+            self._world.fail(f"{session_id}: owner {owner} has written a checkpoint after owner {seen.saved_by}")
+        seen.saved_by = owner
         peek = _peek(blob)
         self._world.count["checkpoint held an event"] += bool(peek.outbox.held)
         seen.covered = max(seen.covered, DeliveryId(owner, peek.outbox.n))
+
+    def fenced(self, session_id: str, owner: int) -> None:
+        """An heir has the journal: no older owner may write there."""
+        seen = self.of(session_id)
+        seen.fenced_by = max(seen.fenced_by, owner)
 
     def checkpoint_asked(self, session_id: str) -> None:
         """A shard sends a checkpoint, perhaps again."""
@@ -134,6 +146,8 @@ class Witness:
         for seq, (id, _) in enumerate(entries, first_seq):
             if seen.owner_over and seq not in seen.journaled:
                 self._world.fail(f"{session_id}: a replaced owner has written seq {seq}")
+            if int(args[3]) < seen.fenced_by and seq not in seen.journaled:
+                self._world.fail(f"{session_id}: owner {args[3]!r} has written seq {seq} after owner {seen.fenced_by}")
             known = seen.journaled.setdefault(seq, id)
             if known != id:
                 self._world.fail(f"{session_id}: seq {seq} is {known} and {id}")

@@ -33,6 +33,7 @@ from duologue.session.core import history
 from duologue.session.core.limits import SessionLimits
 from duologue.session.core.machine import DuplexSessionMachine
 from duologue.session.pipelines import Pipelines, load_served
+from duologue.session.resident import Resident
 from duologue.store.journals import ScriptedJournal
 from duologue.store.memory import run_now
 from duologue.store.ports import Head, Owned, Registration
@@ -269,6 +270,10 @@ class World:
         """This client did not read for a while, or its events waited for something else."""
         return client.number in self.slow or self.now < self.last_fault + FAULT_ECHO_S
 
+    def may_lose_socket(self, reason: str) -> bool:
+        """A gateway may close an attached socket for this reason."""
+        return True
+
     def gap_allowed(self, record: Record) -> bool:
         """An egress that ends while the store is away takes along what it sent without it."""
         return self.witness.unconfirmed(record.session_id)
@@ -298,15 +303,15 @@ class World:
 
     # -- at rest ---------------------------------------------------------------------------------------
 
+    def homes_of(self, session_id: str) -> list[Resident]:
+        """Where this session lives."""
+        residents = (resident for shard in self.shards for resident in shard.shard.manager.residents)
+        return [resident for resident in residents if resident.session_id == session_id]
+
     def check_at_rest(self, client: Client) -> None:
         """This client's session has been given everything and has said everything."""
         record = client.record
-        homes = [
-            resident
-            for shard in self.shards
-            for resident in shard.shard.manager.residents
-            if resident.session_id == record.session_id
-        ]
+        homes = self.homes_of(record.session_id)
         if len(homes) != 1:
             return record.fail(f"it lives in {len(homes)} shards")
         runner = homes[0].runner

@@ -27,6 +27,7 @@ from duologue.cli.home import Home, ProcessState, SystemState
 from duologue.cli.store_address import shown, store_at
 from duologue.cli.supervisor.child import Child
 from duologue.cli.supervisor.gateways import all_ready
+from duologue.cli.supervisor.obituaries import Obituaries
 from duologue.cli.supervisor.plan import SystemPlan, plan_system, write_config
 from duologue.cli.supervisor.supervisor import Supervisor
 from duologue.gateway.process import CannotStart, check_exposure
@@ -134,7 +135,8 @@ class _System:
     def __init__(self, settings: SystemSettings, home: Home, *, embedded: bool, ca: str = "") -> None:
         self._home, self._embedded, self._ca = home, embedded, ca
         self._console = Console(highlight=False, soft_wrap=True)
-        self._supervisor = Supervisor(self._say)
+        self._obituaries = Obituaries(lambda: store_at(self.settings.store.url, self.settings.store.journal_url))
+        self._supervisor = Supervisor(self._say, self._obituaries.tell)
         self._stop = asyncio.Event()
         replace = msgspec.structs.replace
         url = f"unix://{home.store_socket}" if embedded else settings.store.url
@@ -173,6 +175,7 @@ class _System:
             self._say("duologue", "stopping")
         finally:
             await self._supervisor.stop(self.settings.supervisor.stop_s)
+            await self._obituaries.settle()
         return 0
 
     async def _start(self, plan: SystemPlan) -> None:

@@ -13,10 +13,11 @@ STOP_S = 10.0
 
 
 class Supervisor:
-    """`say(name, line)` is told what the processes print and what happens to them."""
+    """`say(name, line)` is told what the processes print and what happens to them, `lost(child)` which of them has
+    ended by itself."""
 
-    def __init__(self, say: Callable[[str, str], None]) -> None:
-        self._say = say
+    def __init__(self, say: Callable[[str, str], None], lost: Callable[[Child], None] = lambda child: None) -> None:
+        self._say, self._lost = say, lost
         self.children: list[Child] = []
         self._groups: list[list[Child]] = []
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -34,6 +35,7 @@ class Supervisor:
     def _ended(self, child: Child, code: int, pause_s: float) -> None:
         how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
         self._say("duologue", f"{child.spec.name} ended ({how}); starting it again in {pause_s:.1f} s")
+        self._lost(child)
 
     def exited_early(self) -> list[Child]:
         """Children that ended with code 2 again and again: what a user has to mend."""

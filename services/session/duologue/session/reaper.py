@@ -1,7 +1,8 @@
 """The lease reaper: what has to be done for sessions from time to time, though nothing happens in them.
 
 Rule 1. A silent session's keys live as long as it does: they are touched before their time to live is over.
-Rule 2. A touch that is refused tells that another shard has the session.
+Rule 2. A touch that is refused tells that another shard has the session. After a gap in which others may have taken
+        us for dead (`doubt`) all are touched.
 Rule 3. What could not be released at a session's end is tried again.
 
 Expiry itself (idle, grace, maximum) is the core's: `next_deadline` says when.
@@ -29,6 +30,11 @@ class Reaper:
         self._interval_s = interval_s
         self._around = around
         self._residents = residents
+
+    def doubt(self) -> None:
+        """We were not heard of for a while: every session may be another shard's by now."""
+        for resident in self._residents():
+            resident.touched_at = float("-inf")
 
     async def run(self) -> None:
         while True:

@@ -223,7 +223,8 @@ class Shard:
     def _learn(self, members: Iterable[Registration]) -> None:
         members = tuple(members)
         self.hub.update(members)
-        self.vitals.heard(members, asyncio.get_running_loop().time())
+        if self.vitals.heard(members, asyncio.get_running_loop().time()):
+            self._reaper.doubt()
 
     def _describe(self) -> Registration:
         admission, max_sessions = self.admission, self.options.max_sessions

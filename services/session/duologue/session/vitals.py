@@ -34,9 +34,11 @@ class Vitals:
         self._unheard: dict[str, float] = {}
         """Those asked about and never heard of, and since when."""
 
-    def heard(self, members: Iterable[Registration], now: float) -> None:
-        """The store has answered with this roster."""
-        if now - self._answered_at > self._gap_s:
+    def heard(self, members: Iterable[Registration], now: float) -> bool:
+        """The store has answered with this roster. True: for the first time after a gap, in which others may have
+        judged us."""
+        gap = now - self._answered_at > self._gap_s
+        if gap:
             first = self._answered_at == float("-inf")
             self._judges_from = now + (self._expiry_s if first else LENIENT_S)
         self._answered_at = now
@@ -45,6 +47,7 @@ class Vitals:
         if len(self._names) > 4 * len(self._members) + 256:
             for old in list(self._names)[:256]:  # oldest first; what is asked about again is judged by rule 1
                 del self._names[old]
+        return gap
 
     def fresh(self, now: float) -> bool:
         """Whether the last roster is recent enough to act on."""

@@ -1,0 +1,33 @@
+"""Sessions survive their shards, in many faulty worlds. ADOPTION_WORLDS sets how many, ADOPTION_SEED runs one."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+from simulation.adoption_world import AdoptionWorld
+from simulation.campaign import HISTORY_LINES
+from simulation.world import Bad
+
+pytestmark = pytest.mark.sim
+
+WORLDS = int(os.environ.get("ADOPTION_WORLDS", "30"))
+SEED = os.environ.get("ADOPTION_SEED")
+
+
+@pytest.mark.timeout(60 + 6 * WORLDS)
+def test_a_session_outlives_its_shard() -> None:
+    count: Counter[str] = Counter()
+    for seed in range(WORLDS) if SEED is None else [int(SEED)]:
+        world = AdoptionWorld(seed)
+        try:
+            world.run()
+        except Bad as bad:
+            lines = world.history if SEED is not None else list(world.history)[-HISTORY_LINES:]
+            pytest.fail("\n".join([*lines, f"seed {seed}: {bad}"]))
+        count += world.count
+    print(count)
+    if SEED is None:
+        for hard in ("fault: shard killed", "fault: shard stopped", "adoptions"):
+            assert count[hard] >= WORLDS // 2, f"the worlds are too kind: {hard} {count[hard]}"

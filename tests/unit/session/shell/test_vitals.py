@@ -1,0 +1,76 @@
+"""Who is dead: the rules, by rosters and times alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from duologue.session.vitals import LENIENT_S, Vitals
+from duologue.store.ports import Registration
+
+pytestmark = pytest.mark.unit
+
+A, B, ME = (Registration("shard", name, f"{name}-1") for name in ("a", "b", "me"))
+
+
+def hears(vitals: Vitals, *members: Registration, since: float, until: float) -> None:
+    """An answer every half second."""
+    at = since
+    while at <= until:
+        vitals.heard(members, at)
+        at += 0.5
+
+
+def test_who_is_not_registered_while_the_store_answers_is_dead() -> None:
+    vitals = Vitals(0.5, 2.0)
+    hears(vitals, A, ME, since=0, until=5)
+    assert not vitals.dead("a-1", 5)
+    vitals.heard([ME], 5.5)
+    assert vitals.dead("a-1", 5.5)
+    assert not vitals.dead("a-1", 7.0), "the roster is old: the store is away, or we stood still"
+    vitals.heard([A, ME], 5.9)
+    assert not vitals.dead("a-1", 6)
+
+
+def test_a_shard_that_has_just_started_judges_nobody() -> None:
+    vitals = Vitals(0.5, 2.0)
+    vitals.heard([ME], 10)
+    assert not vitals.dead("a-1", 10)
+    hears(vitals, ME, since=10.5, until=12)
+    assert not vitals.dead("a-1", 12)
+    hears(vitals, ME, since=12.5, until=14)
+    assert vitals.dead("a-1", 14), "never heard of, and not for one whole expiry since it was asked about"
+
+
+def test_after_an_outage_everybody_has_time_to_come_back() -> None:
+    vitals = Vitals(0.5, 2.0)
+    hears(vitals, A, B, ME, since=0, until=5)
+    assert vitals.heard([ME], 15), "a gap"
+    assert not vitals.dead("a-1", 15)
+    hears(vitals, ME, B, since=15.5, until=15 + LENIENT_S - 0.5)
+    assert not vitals.dead("a-1", 15 + LENIENT_S - 0.5)
+    assert not vitals.heard([ME, B], 15 + LENIENT_S)
+    assert vitals.dead("a-1", 15 + LENIENT_S) and not vitals.dead("b-1", 15 + LENIENT_S)
+
+
+def test_an_id_that_was_taken_over_tells_at_once() -> None:
+    vitals = Vitals(0.5, 2.0)
+    hears(vitals, A, ME, since=0, until=5)
+    vitals.heard([Registration("shard", "a", "a-2"), ME], 15)
+    assert vitals.dead("a-1", 15)
+    assert not vitals.dead("b-1", 15)
+
+
+def test_one_that_joins_and_is_asked_about_before_we_heard_of_it_is_not_dead() -> None:
+    vitals = Vitals(0.5, 2.0)
+    hears(vitals, ME, since=0, until=10)
+    assert not vitals.dead("new-1", 10)
+    hears(vitals, ME, Registration("shard", "new", "new-1"), since=10.5, until=13)
+    assert not vitals.dead("new-1", 13)
+
+
+def test_what_it_remembers_is_bounded() -> None:
+    vitals = Vitals(0.5, 2.0)
+    for n in range(3000):
+        vitals.heard([Registration("gateway", "g", f"g-{n}"), ME], n * 0.5)
+        vitals.dead(f"unheard-{n}", n * 0.5)
+    assert len(vitals._names) < 600 and len(vitals._unheard) <= 256
