@@ -58,7 +58,7 @@ class FrameBatch:
         pinned = loaded.device.type == "cuda"
         with torch.no_grad():
             self.sampler = SlotSampler(slots, CODEBOOKS, loaded.device, default)
-            self._mimi.streaming_forever(slots)
+            self._stream = self._mimi.streaming(slots)
             self._gen = SlotGen(loaded.lm, slots, self.sampler)
         self._sound_here = torch.zeros((slots, 1, FRAME), pin_memory=pinned)
         self._samples = self._sound_here.numpy()
@@ -150,6 +150,11 @@ class FrameBatch:
             samples = np.ascontiguousarray(sound[slot, 0]) if speaks and sound is not None else None
             frames[slot] = Frame(int(tokens[slot, 0]), samples, tokens[slot, 1:].copy())
         return frames
+
+    def release(self) -> None:
+        """Give the state of all slots back; the weights may stream in another batch."""
+        self._gen.stream.close()
+        self._stream.close()
 
     def slot_bytes(self) -> int:
         """Memory of one slot's streaming state: keys and values, convolutions, codes."""

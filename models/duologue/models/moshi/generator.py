@@ -35,7 +35,8 @@ class SlotGen(LMGen):  # type: ignore[misc]
         self.forced = torch.full((slots, 1 + lm.dep_q), FREE, device=lm.device, dtype=torch.long)
         self.rows = torch.full((slots, 1, lm.dim), torch.nan, device=lm.device, dtype=lm.dtype)
         lm.forward_text = MethodType(_forward_text, lm)
-        self.streaming_forever(slots)
+        self.stream = self.streaming(slots)
+        """Ends the streaming when it is closed."""
         # The package fuses a sum of conditions here, which these models do not have.
         self._streaming_state.condition_sum = self.rows
 
