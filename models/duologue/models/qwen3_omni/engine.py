@@ -124,7 +124,11 @@ class TurnEngine(StageEngine):
     def open(self, slot: Slot, config: bytes) -> None:
         if len(self._places) >= self._slots:
             raise StageRefused("resource_exhausted", "there is no free slot")
-        self._places[slot] = _Place(slot, heads.decode_config(config), Talk(self._options))
+        try:
+            wanted = heads.decode_config(config)
+        except msgspec.MsgspecError as error:
+            raise StageRefused("invalid_duplex_runtime_config", f"qwen3-omni: {error}") from None
+        self._places[slot] = _Place(slot, wanted, Talk(self._options))
 
     def cancel(self, slot: Slot, epoch: int) -> None:
         place = self._places[slot]

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from unit.models.qwen3_omni.chat_stub import ChatStub, Chunk, delta, end, wav, words
 
-from duologue.model.engine import NO_UNIT, Emission, Slot, StageUnit
+from duologue.model.engine import NO_UNIT, Emission, Slot, StageRefused, StageUnit
 from duologue.model.outputs import ModelOutput, ToolCall, Usage, decode_output
 from duologue.models.qwen3_omni import heads, server
 from duologue.models.qwen3_omni.engine import TurnEngine
@@ -186,6 +186,20 @@ async def test_a_call_that_nobody_can_carry_out_fails_and_is_shown() -> None:
         shown, failed = await rig_.answer()
         assert shown.tool_calls[0].name == ""
         assert failed.error_code == "malformed_function_call"
+
+
+async def test_a_slot_too_many_and_a_bad_configuration_are_refused_by_name() -> None:
+    async with rig() as (rig_, _):
+        for index in range(4):
+            rig_.engine.open(Slot(index, 1), heads.encode(CONFIG))
+        for slot, config, code in (
+            (Slot(4, 1), heads.encode(CONFIG), "resource_exhausted"),
+            (SLOT, b"", "invalid_duplex_runtime_config"),
+        ):
+            with pytest.raises(StageRefused) as refused:
+                rig_.engine.open(slot, config)
+            assert refused.value.code == code
+            rig_.engine.close(SLOT)
 
 
 # -- cancels ----------------------------------------------------------------------------------------------
