@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import datetime
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from unit.models.bridge.upstream import Upstream, Worker
 
+from duologue.cli.certificates import local_certificate
 from duologue.model.engine import Slot, StageRefused
 from duologue.model.outputs import ModelOutput, decode_output
 from duologue.model.pipeline import PipelineError, load_pipeline
@@ -83,6 +86,18 @@ async def test_the_handshake_carries_key_headers_model_and_query(monkeypatch: py
         assert request.headers["Authorization"] == "Bearer sesame"
         assert request.headers["X-Team"] == "voice"
         assert request.path == "/v1/realtime?kept=1&model=a+b&duplex=1&autostart=0"
+
+
+async def test_an_encrypted_upstream_is_trusted_by_its_authority_alone(tmp_path: Path) -> None:
+    files = local_certificate(tmp_path, ["127.0.0.1"], datetime.datetime.now(datetime.UTC))
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(files.cert, files.key)
+    async with Upstream(tls=tls) as upstream:
+        async with Worker(upstream.url, ca_file=str(files.ca)) as worker:
+            await live(worker, upstream)
+        async with Worker(upstream.url) as worker:
+            worker.open()
+            assert (await worker.output(lambda output: output.fatal)).error_code == "upstream_unavailable"
 
 
 async def test_nothing_of_before_a_cancel_is_told_after_it() -> None:

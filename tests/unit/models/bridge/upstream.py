@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -26,8 +27,11 @@ PATIENCE_S = 20.0
 class Upstream:
     """`received`: what came, of all sockets. `status`: how it refuses the upgrade. `opens`: it opens sessions."""
 
-    def __init__(self, dialect: str = "duplex", *, status: int = 0, opens: bool = True) -> None:
+    def __init__(
+        self, dialect: str = "duplex", *, status: int = 0, opens: bool = True, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.dialect = dialect
+        self.tls = tls
         self.status = status
         self.opens = opens
         self.resumes = True
@@ -38,7 +42,8 @@ class Upstream:
         self._server: Server
 
     async def __aenter__(self) -> Self:
-        self._server = await serve(self._serve, "127.0.0.1", 0, process_request=self._upgrade, max_size=None)
+        more = {"process_request": self._upgrade, "max_size": None, "ssl": self.tls}
+        self._server = await serve(self._serve, "127.0.0.1", 0, **more)  # type: ignore[arg-type]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -47,7 +52,8 @@ class Upstream:
 
     @property
     def url(self) -> str:
-        return f"ws://127.0.0.1:{next(iter(self._server.sockets)).getsockname()[1]}/v1/realtime?kept=1"
+        scheme = "ws" if self.tls is None else "wss"
+        return f"{scheme}://127.0.0.1:{next(iter(self._server.sockets)).getsockname()[1]}/v1/realtime?kept=1"
 
     def _upgrade(self, connection: ServerConnection, request: Request) -> Response | None:
         self.requests.append(request)
