@@ -1,4 +1,4 @@
-"""A stage worker dies in the middle of a conversation, and the model goes on with what it had heard."""
+"""A stage worker or a shard dies in the middle of a conversation, and the model goes on with what it had heard."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from system.running import RunningSystem, eventually
+from system.running import RunningSystem, eventually, status
 from system.wire import Wire, append, level, pick, session_object
 
 from duologue.models.loopback.memory import checksum
@@ -29,7 +29,7 @@ SCRIPT = [
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
-    with RunningSystem(tmp_path_factory.mktemp("rebuild"), "--pipelines", str(PIPELINE), "--shards", "1") as running:
+    with RunningSystem(tmp_path_factory.mktemp("rebuild"), "--pipelines", str(PIPELINE), "--shards", "2") as running:
         yield running
 
 
@@ -83,3 +83,27 @@ async def test_a_killed_worker_takes_nothing_along_that_was_heard(system: Runnin
         assert await one.told() == f"second{one.heard(BEFORE + AFTER + 1)}"
         assert not pick(one.wire.log, "error")
         await one.wire.end()
+
+
+async def test_an_heir_gives_new_stages_what_the_killed_shards_sessions_had_heard(system: RunningSystem) -> None:
+    await eventually(system.ready, "the system is ready, after what was done to it before too")
+    talks = [await Conversation.open(system.url, 1000 + 4000 * n) for n in range(4)]
+    for talk in talks:
+        await talk.say(BEFORE)
+        assert await talk.told() == f"first{talk.heard(6)}"
+    for talk in talks:
+        await talk.answered(BEFORE - SPOKEN)
+    victim = max(loads(system).items(), key=lambda pair: pair[1])[0]
+    os.kill(system.pid_of(victim), signal.SIGKILL)
+    for talk in talks:
+        await talk.say(AFTER + 1)
+    for talk in talks:
+        assert await talk.told() == f"second{talk.heard(BEFORE + AFTER + 1)}"
+        await talk.wire.end()
+    assert "goes on here" in system.log.read_text(errors="replace")
+
+
+def loads(system: RunningSystem) -> dict[str, int]:
+    """How many sessions each shard has."""
+    members = status("--home", str(system.home))["members"]
+    return {member["id"]: member["load"] for member in members if member["kind"] == "shard"}
