@@ -52,7 +52,7 @@ deploy-check: $(VENV)/.ci     ## the compose file by the real parser, the Docker
 models: $(VENV)/.dev          ## the conformance suite on every model, tiny checkpoints made for it; ONLY=a,b chooses
 	PYTHONPATH=tests $(BIN)/python tests/models/run.py $(if $(ONLY),--only $(ONLY)) $(MODELS)
 
-env:                          ## the environment of a model's worker, NAME of locks/envs: make env NAME=moshi
+env:                          ## the environment of a model's worker, NAME of locks/envs: make env NAME=moshi; CUDA=1 on a GPU
 	@test -f "locks/envs/$(NAME).txt" || { echo "NAME is one of: $(notdir $(basename $(wildcard locks/envs/*.txt)))"; exit 2; }
 	@$(MAKE) -s $(ENVS)/$(NAME)/.made
 
@@ -61,6 +61,7 @@ $(ENVS)/%/.made: locks/envs/%.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Duologue needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 2; }
 	$(PYTHON) -m venv $(ENVS)/$*
 	$(ENVS)/$*/bin/python -m pip --disable-pip-version-check install -q --no-deps -r $<
+	$(if $(CUDA),$(ENVS)/$*/bin/python -m pip --disable-pip-version-check install -q $(shell grep '^torch==' locks/envs/$*.txt))
 	$(ENVS)/$*/bin/python -m pip --disable-pip-version-check install -q --no-deps --no-build-isolation -e .
 	touch $@
 

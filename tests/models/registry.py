@@ -19,7 +19,7 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     check: str = ""
     upstream: str = ""
     ci: bool = True
-    timeout_s: float = 240.0
+    timeout_s: float = 420.0
 
     def __post_init__(self) -> None:
         if bool(self.pipeline) == bool(self.builder):

@@ -20,6 +20,7 @@ from duologue.stages.checking.notes import NotedPlugin
 from duologue.stages.checking.stack import Stack
 
 TURN: Final = 1
+_NOTHING: Final = ModelOutput()
 ASK_AT: Final = 4
 """The tick at which a model that answers plans is asked."""
 
@@ -202,7 +203,9 @@ class Talk:
         whole: dict[int, Any] = {}
         for said in self.said:
             digest = whole.setdefault(said.unit, hashlib.blake2b(digest_size=8))
-            digest.update(msgspec.msgpack.encode(_comparable(said.output)) + said.audio)
+            output = _comparable(said.output)
+            if output != _NOTHING:  # a confirmation may come before or after what another stage makes of the unit
+                digest.update(msgspec.msgpack.encode(output) + said.audio)
         for _, unit, failure in self.failed:
             whole.setdefault(unit, hashlib.blake2b(digest_size=8)).update(failure.code.encode())
         return [(unit, digest.hexdigest()) for unit, digest in sorted(whole.items())]
@@ -219,10 +222,9 @@ def difference(one: Talk, other: Talk) -> str:
 
 
 def _comparable(output: ModelOutput) -> ModelOutput:
-    """Without what depends on who was here before: how much of a prompt was in a cache."""
-    if output.usage is None:
-        return output
-    return msgspec.structs.replace(output, usage=msgspec.structs.replace(output.usage, cached_tokens=0))
+    """Without what depends on who was here before or on how fast it was: what was in a cache, what was thought of an
+    answer that was cut off. Usage has a check of its own."""
+    return output if output.usage is None else msgspec.structs.replace(output, usage=None)
 
 
 def _told(talk: Talk, unit: int) -> str:

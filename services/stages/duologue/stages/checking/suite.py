@@ -32,6 +32,7 @@ CHECKS = (
     Check("state survives checkpoints", plugin.state_survives),
     Check("usage adds up", plugin.usage_adds_up),
     Check("unknown options are named", plugin.unknown_options_are_named),
+    Check("answers turns", talks.answers_turns),
     Check("repeats itself", talks.repeats_itself),
     Check("batch equals solo", talks.batch_equals_solo),
     Check("cancel at each step", talks.cancels_at_each_step),

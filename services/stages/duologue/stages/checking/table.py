@@ -56,8 +56,16 @@ def check_table(pipeline: PipelineSpec) -> CheckTable:
 
 
 def as_checked(pipeline: PipelineSpec, table: CheckTable) -> PipelineSpec:
-    """The pipeline with the options that the table puts over its own."""
-    return msgspec.structs.replace(pipeline, options={**pipeline.options, **table.options})
+    """The pipeline with the options that the table puts over its own, table by table."""
+    return msgspec.structs.replace(pipeline, options=_over(pipeline.options, table.options))
+
+
+def _over(options: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(options)
+    for key, value in others.items():
+        below = merged.get(key)
+        merged[key] = _over(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return merged
 
 
 def sound_path(pipeline: PipelineSpec, table: CheckTable, folder: Path) -> Path | None:

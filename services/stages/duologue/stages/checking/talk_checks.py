@@ -30,6 +30,18 @@ def answers(subject: Subject) -> str:
     return f"{len(talk.said)} results: {listens} listen, {text} characters, {sound_ms} ms of sound, {calls} calls"
 
 
+def answers_turns(subject: Subject) -> str:
+    """A model that decides by itself, in a session whose turns the client commits."""
+    if subject.traits.auto_only:
+        raise Declared("auto_only: it takes no turns")
+    talk = subject.talk(session={"extra_body": {**subject.table.session.get("extra_body", {}), "auto_response": False}})
+    for _ in range(2):
+        talk.hold(subject.table.units)
+        _landed(talk)
+    talk.close()
+    return f"{sum(said.speaks for said in talk.said)} results in two turns"
+
+
 def repeats_itself(subject: Subject) -> str:
     if not subject.table.deterministic:
         raise Declared(subject.why_not)
