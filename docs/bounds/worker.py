@@ -6,6 +6,7 @@ from bounds.row import Bound, size
 
 from duologue.models.bridge.options import Options
 from duologue.models.bridge.replies import MAX_OPEN
+from duologue.models.moshi import options as moshi
 from duologue.models.qwen3_omni.options import Options as TurnOptions
 from duologue.models.qwen3_omni.server import MAX_WAITING as MAX_PIECES
 from duologue.runtime.settings import SystemSettings
@@ -35,6 +36,14 @@ BOUNDS = (
             "unit/stages/test_batching.py::test_what_waits_for_one_session_is_bounded",
             "unit/stages/test_worker.py::test_too_many_waiting_units_fail_by_name",
         ),
+    ),
+    Bound(
+        "frames of a session that wait for its opening (PersonaPlex)",
+        str(moshi.MAX_WAITING),
+        "`models/moshi/options.py`",
+        "the unit fails with `stage_backlog`",
+        ("duologue_worker_failed_units_total",),
+        ("models/personaplex/test_opening.py::test_what_waits_for_the_opening_is_bounded",),
     ),
     Bound(
         "output that waits for the credit of a shard",

@@ -14,6 +14,7 @@ from models.moshi.rig import DRAWN, Session, sound
 from models.personaplex.reference import greedy
 
 from duologue.model.engine import Slot, StageRefused
+from duologue.models.moshi import engine as moshi_engine
 from duologue.models.personaplex.options import PersonaPlexOptions
 from duologue.models.personaplex.weights import load
 
@@ -122,6 +123,17 @@ def test_what_is_heard_during_the_opening_waits_and_is_caught_up(rig: Rig) -> No
     rig.await_all([session])
     rig.close(session)
     assert session.told == rig.alone(session)
+
+
+def test_what_waits_for_the_opening_is_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moshi_engine, "MAX_WAITING", 2)
+    session = Session(sound(3, 4), voice="NATF0", prompt=f"{ROLES[1]} {ROLES[0]} {ROLES[2]}")
+    rig.open(session, 0)
+    rig.step([session])
+    rig.step([session])
+    [emission] = rig.engine.append_batch([session.take_unit()])
+    assert emission.failure is not None and emission.failure.code == "stage_backlog"
+    rig.close(session)
 
 
 def test_what_does_not_fit_is_refused_before_it_costs_anything(rig: Rig) -> None:

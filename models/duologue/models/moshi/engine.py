@@ -15,7 +15,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 import numpy as np
@@ -26,15 +25,12 @@ from duologue.model.pipeline import PipelineSpec
 from duologue.models.moshi.batch import Floats, Forced, Frame, FrameBatch
 from duologue.models.moshi.checkpoint import Checkpoint, load
 from duologue.models.moshi.mouth import Mouth, Said
-from duologue.models.moshi.options import FRAME, RATE_HZ, MoshiOptions, read_options
+from duologue.models.moshi.options import FRAME, MAX_WAITING, RATE_HZ, MoshiOptions, read_options
 from duologue.models.moshi.spelling import Speller
 from duologue.models.moshi.turnstile import Turnstile
 from duologue.models.moshi.wire import FORCE_LISTEN, SlotConfig, decode_config
 
 _log = logging.getLogger("duologue.models.moshi")
-
-MAX_WAITING: Final = 64
-"""Frames of one session that wait in the engine (for its opening); one more fails with `stage_backlog`."""
 
 
 def build(pipeline: PipelineSpec, stage_index: int) -> StageEngine:

@@ -15,6 +15,8 @@ RATE_HZ: Final = 24_000
 UNIT_MS: Final = 80
 FRAME: Final = RATE_HZ * UNIT_MS // 1000
 """Samples of one frame, in and out."""
+MAX_WAITING: Final = 64
+"""Frames of one session that wait in the engine (for its opening); one more fails with `stage_backlog`."""
 MAX_TOP_K: Final = 250
 """How many candidates a token may be drawn from: the noise of a slot is made for so many."""
 
