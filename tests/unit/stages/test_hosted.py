@@ -86,7 +86,9 @@ class Alone:
     def emitted(self, stage: HostedStage, cursor: Cursor, entry: Entry | None, emission: Emission) -> None:
         """Nobody waits for it."""
 
-    def failed(self, stage: HostedStage, cursor: Cursor, unit: StageUnit, code: str, message: str, again: bool) -> None:
+    def failed(
+        self, stage: HostedStage, cursor: Cursor, unit: StageUnit, code: str, message: str, retryable: bool
+    ) -> None:
         raise AssertionError(message)
 
     def opened(self, stage: HostedStage, cursor: Cursor, refused: tuple[str, str] | None) -> None:
