@@ -1,0 +1,165 @@
+"""The story of a session: its last steps, for an operator and for the log of a fault. SANS-I/O.
+
+Rule 1. Nothing of what was said: kinds, ids, numbers, sizes, codes and times; no sound, text, argument or message.
+        What is shown of a fact or an effect is listed here, field by field; of another kind nothing is but its name.
+Rule 2. Constant memory: the last `LENGTH` steps as tuples of plain values. Names are put to them when they are told.
+Rule 3. It is no state: no checkpoint holds it, and an heir begins its own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, get_args
+
+from duologue.protocol.duplex import AppendAudio
+from duologue.session.core import commands as facts
+from duologue.session.core import effects as orders
+from duologue.session.core.engine_session import DuplexEngineSession
+
+LENGTH: Final = 200
+MAX_ID: Final = 64
+"""A client chooses its event ids; more of one is not kept."""
+MAX_SHOWN: Final = 64
+"""Effects shown of one step; a close of a long conversation may have more."""
+
+_TYPE: Final = b'{"type":"'
+_TYPE_ENDS: Final = len(_TYPE) + 64
+
+Shown = tuple[Callable[[Any], tuple[Any, ...]], tuple[str, ...]]
+
+
+def _from_client(fact: facts.FromClient) -> tuple[Any, ...]:
+    command = fact.command
+    size = len(command.audio) if isinstance(command, AppendAudio) else 0
+    event_id = command.event_id
+    return command.type, None if event_id is None else event_id[:MAX_ID], size, fact.no.generation, fact.no.n
+
+
+def _deliver(order: orders.Deliver) -> tuple[Any, ...]:
+    body = order.body
+    kind = body[len(_TYPE) : body.find(b'"', len(_TYPE), _TYPE_ENDS)] if body.startswith(_TYPE) else b""
+    return order.n, kind, len(body), order.media_of, order.close_code
+
+
+FACTS: Final[dict[type, Shown]] = {
+    facts.FromClient: (_from_client, ("command", "event_id", "bytes", "generation", "n")),
+    facts.InputRefused: (lambda f: (f.code, f.no.generation, f.no.n), ("code", "generation", "n")),
+    facts.StagesReady: (lambda f: (f.fence.binding,), ("of_binding",)),
+    facts.StagesLost: (lambda f: (f.fence.binding, f.code, f.refused), ("of_binding", "code", "refused")),
+    facts.StageOutput: (
+        lambda f: (f.stage, f.to_stage, f.unit, f.turn_id, f.fence.epoch, len(f.head) + sum(map(len, f.frames))),
+        ("stage", "to_stage", "unit", "of_turn", "of_epoch", "bytes"),
+    ),
+    facts.StageFailed: (lambda f: (f.stage, f.unit, f.code), ("stage", "unit", "code")),
+    facts.UnitsAborted: (lambda f: (len(f.consumed), len(f.dropped)), ("consumed", "dropped")),
+    facts.InputRecalled: (lambda f: (f.ticket, len(f.units), f.error), ("ticket", "units", "error")),
+    facts.Offloaded: (lambda f: (f.ticket, len(f.result), f.error != ""), ("ticket", "bytes", "failed")),
+    facts.Detected: (lambda f: (f.ticket, len(f.probabilities), f.error), ("ticket", "frames", "error")),
+    facts.TurnJudged: (lambda f: (f.ticket, f.error), ("ticket", "error")),
+    facts.Attached: (lambda f: (f.generation,), ("generation",)),
+    facts.Detached: (lambda f: (f.generation, f.clean), ("generation", "clean")),
+    facts.Delivered: (lambda f: (f.through.owner, f.through.n), ("of_owner", "through")),
+    facts.Covered: (lambda f: (f.number,), ("number",)),
+    facts.Adopted: (lambda f: (f.before, f.journaled.n, len(f.told)), ("before", "journaled", "told")),
+    facts.CloseRequested: (lambda f: (f.reason, f.close_code), ("reason", "close_code")),
+}
+
+EFFECTS: Final[dict[type, Shown]] = {
+    orders.Deliver: (_deliver, ("n", "event", "bytes", "media_of", "close_code")),
+    orders.Submit: (
+        lambda e: (e.stage, e.unit, e.turn_id, len(e.head) + sum(map(len, e.frames)), e.replay),
+        ("stage", "unit", "of_turn", "bytes", "replay"),
+    ),
+    orders.Abort: (lambda e: (e.fence.epoch,), ("to_epoch",)),
+    orders.OpenStages: (lambda e: (e.fence.binding, len(e.configs)), ("of_binding", "stages")),
+    orders.ControlStage: (lambda e: (e.stage, e.kind, len(e.body)), ("stage", "kind", "bytes")),
+    orders.CloseStages: (lambda e: (e.fence.binding,), ("of_binding",)),
+    orders.Offload: (lambda e: (e.ticket, e.kind, len(e.body)), ("ticket", "kind", "bytes")),
+    orders.Detect: (lambda e: (e.ticket, len(e.sound)), ("ticket", "bytes")),
+    orders.JudgeTurn: (lambda e: (e.ticket, len(e.sound)), ("ticket", "bytes")),
+    orders.Checkpoint: (lambda e: (e.number, len(e.body), e.applied.n), ("number", "bytes", "applied")),
+    orders.RecordInput: (lambda e: (), ()),
+    orders.RecallInput: (lambda e: (e.ticket, e.below), ("ticket", "below")),
+    orders.Invalidate: (lambda e: (e.response_id, e.through_epoch), ("response_id", "through_epoch")),
+    orders.TellFault: (lambda e: (e.where,), ("where",)),
+    orders.Close: (lambda e: (e.reason,), ("reason",)),
+}
+
+_NOTHING: Final[Shown] = (lambda _: (), ())
+
+
+def _named(kind: type, shown: Shown) -> Callable[[Any], tuple[Any, ...]]:
+    """Plain values only, the name included: a tuple of such is nothing that the garbage collector has to look at."""
+    name, see = (kind.__name__,), shown[0]
+    return lambda one: name + see(one)
+
+
+_SEE_FACT: Final = {kind: _named(kind, FACTS.get(kind, _NOTHING)) for kind in get_args(facts.SessionCommand)}
+_SEE_EFFECT: Final = {kind: _named(kind, EFFECTS[kind]) for kind in get_args(orders.SessionEffect)}
+_NAMES: Final = {kind.__name__: shown[1] for kind, shown in (FACTS | EFFECTS).items()}
+
+
+class Story:
+    """See the module. One step is one tuple."""
+
+    __slots__ = ("_steps",)
+
+    def __init__(self) -> None:
+        self._steps: deque[tuple[Any, ...]] = deque(maxlen=LENGTH)
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def step(
+        self,
+        now: float,
+        state: DuplexEngineSession,
+        fact: facts.SessionCommand,
+        effects: Sequence[orders.SessionEffect],
+    ) -> None:
+        """One fact was handled, and this is what came of it. The fence is that after it."""
+        count = len(effects)
+        shown = effects if count <= MAX_SHOWN else effects[:MAX_SHOWN]
+        self._steps.append(
+            (
+                now,
+                state.owner,
+                state.binding,
+                state.epoch,
+                state.turn_id,
+                _SEE_FACT[type(fact)](fact),
+                tuple([_SEE_EFFECT[type(one)](one) for one in shown]) if count else (),
+                count,
+            )
+        )
+
+    def told(self) -> list[dict[str, object]]:
+        """Oldest first, ready to be shown. Fields that say nothing are left out."""
+        return [_told(*step) for step in self._steps]
+
+
+def _told(
+    at: float,
+    owner: int,
+    binding: int,
+    epoch: int,
+    turn: int,
+    fact: tuple[Any, ...],
+    effects: tuple[tuple[Any, ...], ...],
+    count: int,
+) -> dict[str, object]:
+    told = {"at": round(at, 3), "fact": fact[0], **_fields(fact)}
+    told["fence"] = {"owner": owner, "binding": binding, "epoch": epoch, "turn": turn}
+    told["effects"] = [{"effect": one[0], **_fields(one)} for one in effects]
+    if count > len(effects):
+        told["more_effects"] = count - len(effects)
+    return told
+
+
+def _fields(seen: tuple[Any, ...]) -> dict[str, object]:
+    fields: dict[str, object] = {}
+    for name, value in zip(_NAMES.get(seen[0], ()), seen[1:], strict=True):
+        if value is not None and value is not False and value not in ("", b""):
+            fields[name] = value.decode("ascii", "replace") if isinstance(value, bytes) else value
+    return fields
