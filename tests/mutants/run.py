@@ -66,7 +66,8 @@ def copy_product(to: Path) -> None:
 def environment(product: Path) -> dict[str, str]:
     """One in which the product is found in the copy, before it is found anywhere else."""
     path = [*(str(product / root) for root in ROOTS), str(ROOT / "tests")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONDONTWRITEBYTECODE": "1"}
+    told = {"PYTHONPATH": os.pathsep.join(path), "PYTHONDONTWRITEBYTECODE": "1", "NO_SHRINK": "1"}
+    return {**os.environ, **told}  # that a bug is seen is enough: no time for its shortest story
 
 
 def try_mutant(mutant: Mutant) -> Verdict:

@@ -7,11 +7,12 @@ exactly the same and is the same afterwards. What a client sent before changes n
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from unit.session.core.event_rules import violations
@@ -167,9 +168,60 @@ class DuplexRules(RuleBasedStateMachine):
             self.world.say(ms, loud, **hints)
             assert len(self.world.events) >= before
 
+    @precondition(lambda self: not self.open_id())
+    @rule(times=st.integers(1, 3), output=st.sampled_from(OUTPUTS[:2]))
+    def converse(self, times: int, output: ModelOutput) -> None:
+        """Somebody speaks, and is being answered: what single rules seldom come to."""
+        for _ in range(times):
+            self.world.say(80)
+        self.commit(True)
+        if self.world.waiting:
+            self.answer(output, last=True)
+
+    @precondition(lambda self: self.open_id())
+    @rule(
+        command=st.sampled_from((CreateResponse(), CancelResponse(), BargeIn(), ClearOutput(), CancelInput())),
+        before=st.sampled_from(("", "speaks", "writes")),
+    )
+    def interrupt(self, command: DuplexCommand, before: str) -> None:
+        """While a response is open; the next turn may wait for its answer by then."""
+        if before == "speaks":
+            self.world.say(80)
+            self.commit(False)
+        elif before == "writes":
+            self.create_item("", None)
+        self.send(command)
+
+    @precondition(lambda self: "delivers" in self.world.holds)
+    @rule()
+    def flood(self) -> None:
+        """More than a client that reads nothing may be told."""
+        doubled = self.world.machine
+        self.world.machine = doubled.machine  # type: ignore[attr-defined]  # once would do: each is the same
+        for _ in range(LIMITS.max_output_events + LIMITS.reserve_output_events + 2):
+            self.send(SessionHeartbeat())
+        self.world.machine = doubled
+
+    def open_id(self) -> str:
+        response = self.world.machine._ctx.state.response if hasattr(self, "world") else None
+        return "" if response is None else response.id
+
     @rule(respond=st.sampled_from((None, True, False)))
     def commit(self, respond: bool | None) -> None:
-        self.send(Commit(response_create=respond))
+        state = self.world.machine._ctx.state
+        turn, closed = bytes(state.sound.buffer.pcm), self.world.machine.closed
+        told = self.send(Commit(response_create=respond))
+        if closed or state.intake.queue or not turn:
+            return
+        committed = pick(told, "input_audio_buffer.committed")
+        if any(not event.get("event", {}).get("empty") for event in committed):
+            self.kept(turn)
+
+    def kept(self, turn: bytes) -> None:
+        """A committed turn waits for its answer, or is with the stages: every sample of it."""
+        sound = self.world.machine._ctx.state.sound
+        under_way = b"".join(flight.pcm for _, flight in sorted(sound.flights.items()))
+        assert turn in bytes(sound.retained.pcm) or turn in under_way + bytes(sound.feed.pcm), "sound was lost"
 
     @rule(command=st.sampled_from((CreateResponse(), CancelResponse(), CancelInput(), BargeIn(), ClearInput())))
     def steer(self, command: DuplexCommand) -> None:
@@ -237,6 +289,10 @@ class DuplexRules(RuleBasedStateMachine):
             self.world.fact(msgspec.structs.replace(old, fence=fence))
             spoken_of = pick(self.world.events[before:], "response.created", "response.output_audio.delta")
             assert not spoken_of, f"an output under {fence} was heard"
+            before, epoch = len(self.world.events), self.epoch
+            self.world.fact(StageFailed(fence, 0, old.unit, "engine_error", "late"))
+            assert self.world.machine._ctx.state.epoch == epoch, f"a failure under {fence} was heard"
+            assert not pick(self.world.events[before:], "response.done")
 
     @precondition(lambda self: self.world.waiting)
     @rule()
@@ -300,6 +356,10 @@ class DuplexRules(RuleBasedStateMachine):
         self.epoch = state.epoch
         self.balanced(state)
         self.bounded(state)
+        ended = pick(self.world.events, "response.done")
+        cancelled = {event["response"]["id"] for event in ended if event["response"]["status"] == "cancelled"}
+        waiting = {entry.media_of for entry in (*state.outbox.sent, *state.outbox.held)}
+        assert not waiting & cancelled, "sound of a cancelled response waits to be heard"
 
     def balanced(self, state: Any) -> None:
         outbox, sound = state.outbox, state.sound
@@ -322,11 +382,30 @@ class DuplexRules(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "world"):
             return
+        self.catch_up()
         assert list(violations(self.world.events)) == []
+        self.ended()
         for event in pick(self.world.events, "error"):
             error = event["error"]
             assert error["code"] != "internal_error", error
             assert error["code"] in CODES and error["message"] and "param" in error, error
+
+    def catch_up(self) -> None:
+        """The store and the egress are back: what was held is told."""
+        world = self.world
+        world.holds -= {"covers", "delivers"}
+        for _ in range(4):
+            if world.checkpoints:
+                world.fact(Covered(world.checkpoints[-1].number))
+            world.fact(Delivered(DeliveryId(1, world.last_n)))
+
+    def ended(self) -> None:
+        """Each response that was announced is told to be done, but for the one that is open now."""
+        told = self.world.events
+        begun = {event["response"]["id"] for event in pick(told, "response.created")}
+        done = {event["response"]["id"] for event in pick(told, "response.done")}
+        response = self.world.machine._ctx.state.response
+        assert begun - done <= ({response.id} if response is not None else set()), "a response never ended"
 
 
 def plain(effects: list[SessionEffect]) -> list[object]:
@@ -349,6 +428,7 @@ DuplexRules.TestCase.settings = settings(
     deadline=None,
     derandomize=True,
     database=None,
+    phases=[phase for phase in Phase if phase is not Phase.shrink or not os.environ.get("NO_SHRINK")],
     suppress_health_check=[
         HealthCheck.too_slow,
         HealthCheck.filter_too_much,
