@@ -95,6 +95,12 @@ class InputTape:
         """Read back what is there; the answer is posted from the loop, never from inside."""
         self._background.start(self._recall(order), f"recall of {self._session_id}")
 
+    async def flush(self) -> None:
+        """Write what waits: whoever goes on with the session reads it there. Raises StoreUnavailable."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+        await self._write()
+
     def stop(self) -> None:
         """Nothing is written any more, and nothing answered."""
         self._stopped = True
@@ -138,9 +144,7 @@ class InputTape:
 
     async def _recall(self, order: orders.RecallInput) -> None:
         try:
-            if self._writing is not None:
-                await asyncio.wait([self._writing])
-            await self._write()
+            await self.flush()
             entries = await self._store.recorded(self._session_id)
             fact = facts.InputRecalled(order.ticket, self._heard(entries, order.below))
         except StoreUnavailable:
