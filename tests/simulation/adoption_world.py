@@ -36,6 +36,7 @@ class AdoptionWorld(World):
         self.loop.stands_still = self._stands_still
         self.shard_struck_at = -APART_S
         self.stopped: list[ShardNode] = []
+        self.draining = False
 
     def make_faults(self) -> Faults:
         return AdoptionFaults(self)
@@ -72,6 +73,19 @@ class AdoptionWorld(World):
     def make_shard(self, name: str) -> ShardNode:
         return ShardNode(self, name, self.pipelines()[1], LIMITS)
 
+    def drain_shard(self, node: ShardNode) -> None:
+        """As a rolling deployment does it: SIGTERM, and another process under the same name."""
+        self.count["sessions at a draining shard"] += len(node.shard.manager)
+        self.draining = True
+        self.loop.create_task(self._drain(node))
+
+    async def _drain(self, node: ShardNode) -> None:
+        await node.spawn(node.stop())
+        self.count["hand-overs"] += node.shard.hand_over.outcomes["handed_over"]
+        node.alive = False
+        await self._new_shard(node.name)
+        self.draining = False
+
     def pause_shard(self, node: ShardNode, seconds: float) -> None:
         self.count["sessions at a stopped shard"] += len(node.shard.manager)
         node.stop_still()
@@ -87,6 +101,7 @@ class AdoptionWorld(World):
         """Every shard is there, and every session has one."""
         return (
             not self.stopped
+            and not self.draining
             and len(self.shards) == 2
             and all(shard.alive for shard in self.shards)
             and all(client.over.is_set() or client.attached.is_set() for client in self.clients if client.lives)
@@ -144,6 +159,7 @@ class AdoptionFaults(Faults):
         self._kinds = {name: self._kinds[name] for name in others} | {
             "shard killed": (16, self._kill_shard),
             "shard stopped": (8, self._stop_shard),
+            "shard drained": (8, self._drain_shard),
         }
 
     def _waits(self) -> bool:
@@ -160,6 +176,14 @@ class AdoptionFaults(Faults):
             return False
         self._of.shard_struck_at = self._of.now
         self._of.kill_shard(victim, self._random.choice((0.3, 1.5, 6.0)))
+        return True
+
+    def _drain_shard(self) -> bool:
+        victim = self._victim()
+        if victim is None:
+            return False
+        self._of.shard_struck_at = self._of.now
+        self._of.drain_shard(victim)
         return True
 
     def _stop_shard(self) -> bool:

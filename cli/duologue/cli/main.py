@@ -16,6 +16,7 @@ COMMANDS = {
     "talk": ("duologue.cli.talk", "speak a WAV or the microphone to a model"),
     "demo": ("duologue.cli.demo", "hold one spoken conversation from end to end and print it"),
     "bench": ("duologue.cli.bench.command", "measure latency and CPU under load"),
+    "drain": ("duologue.cli.drain", "take one process out of service without ending what it serves"),
     "status": ("duologue.cli.status", "processes, sessions and load of the running system"),
     "model": ("duologue.cli.model", "write a new model, or check one against the contract"),
     "doctor": ("duologue.cli.doctor", "say what is missing on this machine"),

@@ -59,19 +59,21 @@ def _as_json(state: SystemState | None, members: tuple[Registration, ...]) -> di
     return {
         "system": state,
         "members": [
-            {"kind": m.kind, "id": m.id, "load": m.load, "capacity": m.capacity, "record": _record(m)} for m in members
+            {"kind": m.kind, "id": m.id, "load": m.load, "capacity": m.capacity, "record": record_of(m)}
+            for m in members
         ],
     }
 
 
-def _record(member: Registration) -> Any:
+def record_of(member: Registration) -> Any:
+    """What it says of itself, by its kind."""
     kind = RECORDS.get(member.kind)
     return msgspec.msgpack.decode(member.extra, type=kind) if kind and member.extra else None
 
 
 def _metrics_at(member: Registration) -> str:
     """Host and port that answer `/metrics`."""
-    record = _record(member)
+    record = record_of(member)
     url = record.own_url if isinstance(record, GatewayRecord) else getattr(record, "metrics_url", "")
     return urlsplit(url).netloc
 

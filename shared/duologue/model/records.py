@@ -55,6 +55,8 @@ class WorkerRecord(msgspec.Struct, frozen=True):
     stages: tuple[StageRecord, ...]
     accepting: bool = True
     metrics_url: str = ""
+    draining_s: float = -1.0
+    """Not below 0: it is being taken out of service, and its sessions have so long to move."""
 
 
 class GatewayRecord(msgspec.Struct, frozen=True):

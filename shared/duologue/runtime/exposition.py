@@ -1,4 +1,4 @@
-"""`/metrics`, `/health` and `/readyz` of the processes that serve no HTTP otherwise (shards, workers).
+"""`/metrics`, `/health`, `/readyz` and `/drain` of the processes that serve no HTTP otherwise (shards, workers).
 
 A protocol of a few lines on asyncio: one request a connection, everything bounded, no task.
 
@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final, cast
+from urllib.parse import parse_qsl
 
 from duologue.runtime.health import Readiness
 from duologue.runtime.metric_registry import CONTENT_TYPE
@@ -19,13 +20,19 @@ from duologue.runtime.metric_registry import CONTENT_TYPE
 MAX_HEAD_BYTES: Final = 8192
 MAX_CONNECTIONS: Final = 32
 REQUEST_TIMEOUT_S: Final = 5.0
+DRAIN_S: Final = 30.0
+MAX_DRAIN_S: Final = 3600.0
 _JSON: Final = "application/json"
 
 
 class ExpositionServer:
-    """`metrics` renders the text exposition. `start` answers the address that it listens on."""
+    """`metrics` renders the text exposition. `drain` is told in how many seconds the process is to be empty; None: it
+    cannot. `start` answers the address that it listens on."""
 
-    def __init__(self, readiness: Readiness, metrics: Callable[[], bytes]) -> None:
+    def __init__(
+        self, readiness: Readiness, metrics: Callable[[], bytes], drain: Callable[[float], None] | None = None
+    ) -> None:
+        self._drain = drain
         self._readiness = readiness
         self._metrics = metrics
         self._server: asyncio.Server | None = None
@@ -47,8 +54,10 @@ class ExpositionServer:
         await self._server.wait_closed()
         self._server = None
 
-    def answer(self, method: str, path: str) -> tuple[HTTPStatus, str, bytes]:
+    def answer(self, method: str, path: str, query: str = "") -> tuple[HTTPStatus, str, bytes]:
         """Status, content type and body."""
+        if path == "/drain" and method == "POST" and self._drain is not None:
+            return self._begin_drain(query)
         if method not in ("GET", "HEAD"):
             return _error(HTTPStatus.METHOD_NOT_ALLOWED)
         if path == "/metrics":
@@ -60,6 +69,16 @@ class ExpositionServer:
             body = json.dumps({"ready": ready, "reasons": reasons}).encode()
             return (HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE), _JSON, body
         return _error(HTTPStatus.NOT_FOUND)
+
+    def _begin_drain(self, query: str) -> tuple[HTTPStatus, str, bytes]:
+        try:
+            deadline_s = float(dict(parse_qsl(query)).get("deadline_s", DRAIN_S))
+        except ValueError:
+            deadline_s = -1.0
+        if self._drain is None or not 0 <= deadline_s <= MAX_DRAIN_S:
+            return _error(HTTPStatus.BAD_REQUEST)
+        self._drain(deadline_s)
+        return HTTPStatus.ACCEPTED, _JSON, json.dumps({"draining": True, "deadline_s": deadline_s}).encode()
 
 
 def _error(status: HTTPStatus) -> tuple[HTTPStatus, str, bytes]:
@@ -107,8 +126,8 @@ class _Connection(asyncio.Protocol):
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             return self._write(*_error(HTTPStatus.BAD_REQUEST))
-        method, target = words[0], words[1].partition("?")[0]
-        status, kind, body = self._server.answer(method, target)
+        method, (target, _, query) = words[0], words[1].partition("?")
+        status, kind, body = self._server.answer(method, target, query)
         return self._write(status, kind, body, bare=method == "HEAD")
 
     def _write(self, status: HTTPStatus, kind: str, body: bytes, *, bare: bool = False) -> None:

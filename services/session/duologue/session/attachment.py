@@ -111,6 +111,11 @@ class Attachment:
     def attached(self) -> bool:
         return self.link is not None
 
+    @property
+    def attaching(self) -> bool:
+        """A gateway waits for its answer."""
+        return self._attaching is not None or self._greeting is not None
+
     # -- open ------------------------------------------------------------------------------------------
 
     def opened(self, session_object: bytes) -> None:

@@ -61,6 +61,8 @@ class StageBinding:
         self._open_timeout_s = open_timeout_s
         self._deadlines_ms = tuple(stage.deadline_ms for stage in pipeline.stages)
         self._fence = StageFence()
+        self._leaving = 0
+        """The binding that the core has been asked to give up."""
         self._held: tuple[Worker, ...] = ()
         self._links: tuple[Link, ...] = ()
         self._opening: dict[Link, None] = {}
@@ -91,6 +93,15 @@ class StageBinding:
         loop = asyncio.get_running_loop()
         self._open_timer = loop.call_later(self._open_timeout_s, self._open_timed_out, order.fence)
         return None
+
+    def leave(self, *, at_once: bool) -> None:
+        """A worker of this binding is being taken out of service: bind anew at the next turn end, if there is room
+        elsewhere; `at_once` whatever is being said."""
+        if at_once:
+            self._lost("worker_drained", "the stage worker was taken out of service")
+        elif self._leaving != self._fence.binding and self._workers.choose(self.pipeline) is not None:
+            self._leaving = self._fence.binding
+            self.post(facts.RebindWanted("worker_drained"))
 
     def retry(self) -> None:
         """There may be workers with room now."""

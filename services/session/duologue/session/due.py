@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
+from duologue.fence import Owner
 from duologue.model.rendezvous import weight
 from duologue.session.inheriting import MAX_WAITING, Inheritance
 from duologue.session.vitals import Vitals
@@ -98,11 +99,15 @@ class DueSweep:
         if renew and len(some) == len(taken):
             self._renewed_at = now
 
-    async def leave(self) -> None:
-        """Nothing is held any more. Raises StoreUnavailable."""
-        if self._noted:
-            await self._holdings.note(self._incarnation, left=sorted(self._noted))
-            self._noted.clear()
+    async def leave(self, end: Callable[[str, Owner], None]) -> None:
+        """Nothing is held any more; what another shard has handed over to us meanwhile is ended. Raises
+        StoreUnavailable."""
+        for session_id in await self._holdings.held_by(self._incarnation, MAX_WAITING):
+            found = await self._sessions.look_up(session_id)
+            if found is not None and found.owner.incarnation == self._incarnation:
+                end(session_id, found.owner)
+            await self._holdings.note(self._incarnation, left=[session_id])
+        self._noted.clear()
 
     async def _take_up(self) -> None:
         here = set(self._held())

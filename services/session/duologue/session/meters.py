@@ -63,6 +63,8 @@ class Meters:
         self._refused = Totals(metrics.SESSION_REFUSED)
         self._ended = Totals(metrics.SESSION_ENDED)
         self._stale = Totals(metrics.SESSION_STALE)
+        self._hand_overs = Totals(metrics.SESSION_HAND_OVERS, ("handed_over", "store_away", "refused"))
+        self._drains = Total(metrics.SESSION_DRAINS)
         self._adoptions = Totals(metrics.SESSION_ADOPTIONS, ADOPTIONS)
         self._chat = Totals(metrics.SESSION_CHAT_TURNS)
         self._rejected = Total(metrics.SESSION_INPUT_REJECTED)
@@ -131,6 +133,8 @@ class Meters:
         for pipeline in shard.pipelines:
             metrics.SESSION_CHAT_SLOTS.labels(pipeline.name).set(shard.chat.used(pipeline.name))
         self._ended.follow(shard.manager.ended)
+        self._hand_overs.follow(shard.hand_over.outcomes)
+        self._drains.follow(tallies.drains)
         self._adoptions.follow(shard.manager.inheritance.outcomes)
         self._owner_lost.follow(shard.manager.ended.get("owner_changed", 0))
         self._poison.follow(shard.manager.ended.get("poison_input", 0))

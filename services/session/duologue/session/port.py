@@ -12,7 +12,7 @@ from typing import Protocol
 from duologue.fence import CommandNo
 from duologue.protocol.duplex import DuplexCommand
 from duologue.session.core.commands import SessionCommand
-from duologue.session.core.effects import SessionEffect
+from duologue.session.core.effects import Checkpoint, SessionEffect
 from duologue.session.core.observations import Observations
 
 
@@ -25,6 +25,10 @@ class SessionMachine(Protocol):
 
     def next_deadline(self) -> float | None:
         """Session time at which it wants a `Tick`, or None."""
+        ...
+
+    def last_words(self) -> Checkpoint:
+        """The checkpoint that the session is handed over with."""
         ...
 
     def session_object(self) -> bytes:

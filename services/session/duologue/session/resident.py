@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from duologue.bus.link import Link
 from duologue.bus.messages import Attach, CloseStages, Covered, OwnerChanged
-from duologue.fence import StageFence
+from duologue.fence import Owner, StageFence
 from duologue.session.attachment import Attachment
 from duologue.session.checkpoints import Checkpointer
 from duologue.session.core import commands as facts
@@ -164,6 +164,28 @@ class Resident:
             return
         self.refusal = refusal
         self.runner.closing = self.runner.closing or "owner_changed"
+        self.runner.finish()
+
+    # -- handed over -----------------------------------------------------------------------------------
+
+    @property
+    def movable(self) -> bool:
+        """Nothing is being said, and no attachment waits for an answer."""
+        return self._inherited is None and not self.runner.machine.responding and not self.attachment.attaching
+
+    def hold(self) -> orders.Checkpoint:
+        """Stand still while the store is told of the heir."""
+        self.runner.checkpointer.stop()
+        return self.runner.hold()
+
+    def go_on(self) -> None:
+        self.runner.go_on()
+        self.runner.post(facts.CheckpointWanted())
+
+    def handed_over(self, owner: Owner) -> None:
+        """The store has it for another shard: tell the gateway, and let go of everything here."""
+        self.refusal = Refused("owner", owner)
+        self.runner.closing = self.runner.closing or "handed_over"
         self.runner.finish()
 
     def _ended(self, reason: str) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from math import inf
 from time import perf_counter
@@ -26,7 +27,7 @@ from duologue.session.core import commands as facts
 from duologue.session.core import effects as orders
 from duologue.session.detector import FAILED, SpeechDetector
 from duologue.session.input_tape import InputTape
-from duologue.session.mailbox import Mailbox, Taken
+from duologue.session.mailbox import MAX_FACTS, Mailbox, Taken
 from duologue.session.offload import OffloadPool
 from duologue.session.output import SessionOutput
 from duologue.session.port import SessionMachine
@@ -59,6 +60,7 @@ class DuplexSessionRunner:
         "_detector",
         "_dialect",
         "_ended",
+        "_held",
         "_loop",
         "_machine",
         "_mailbox",
@@ -116,6 +118,8 @@ class DuplexSessionRunner:
         self._tape = tape
         self._mailbox = Mailbox() if mailbox is None else mailbox
         self._broken = False
+        self._held: deque[facts.SessionCommand] | None = None
+        """Not None: the session is being handed over, and these came meanwhile."""
         self._busy = False
         self._loop = asyncio.get_running_loop()
         self._opened_at = self._loop.time()
@@ -162,12 +166,26 @@ class DuplexSessionRunner:
         """One fact, in order. Never raises."""
         if self.finished or self._broken:
             return
+        if self._held is not None:
+            self._held.append(fact)  # the newest: what else falls out is sent again, or past
+            return
         if self._busy:
             self._keep(fact)
             return
         self._busy = True
         self._step(fact)
         self._work_off()
+
+    def hold(self) -> orders.Checkpoint:
+        """Handle nothing more, and say with what an heir may go on."""
+        self._held = deque(maxlen=MAX_FACTS)
+        return self._machine.last_words()
+
+    def go_on(self) -> None:
+        """The session stays here: what came meanwhile is handled now."""
+        held, self._held = self._held or (), None
+        for fact in held:
+            self.post(fact)
 
     def _keep(self, fact: facts.SessionCommand) -> None:
         taken = self._mailbox.put(fact)

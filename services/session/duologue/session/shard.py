@@ -31,6 +31,7 @@ from duologue.session.core.machine import DuplexSessionMachine
 from duologue.session.detached import Detacher
 from duologue.session.detector import SpeechDetector
 from duologue.session.due import DueSweep
+from duologue.session.handing_over import HandOver
 from duologue.session.inheriting import Inheritance, RestoreMachine
 from duologue.session.mailbox import MAX_FACTS
 from duologue.session.manager import DuplexSessionManager
@@ -60,6 +61,8 @@ from duologue.store.ports import (
 _log = logging.getLogger("duologue.session")
 
 PUMP_TICK_S: Final = 0.05
+LEAVE_S: Final = 1.0
+"""How long a shard that ends looks for what was handed over to it too late."""
 
 
 class Store(Protocol):
@@ -180,6 +183,14 @@ class Shard:
             failed=manager.nothing_came,
             took_s=self.tallies.adoption_s,
         )
+        self.hand_over = HandOver(
+            incarnation=self.incarnation,
+            sessions=store.sessions,
+            holdings=store.holdings,
+            vitals=self.vitals,
+            residents=lambda: manager.residents,
+        )
+        self._drain: asyncio.Task[None] | None = None
         self._due = DueSweep(
             incarnation=self.incarnation,
             name=options.id,
@@ -289,8 +300,31 @@ class Shard:
         for task in done:
             task.result()
 
+    def drain(self, deadline_s: float) -> None:
+        """Take no more sessions, and hand over those that are here within so long. Once."""
+        self.admission.accepting = False
+        if self._drain is None:
+            self.tallies.drains += 1
+            self._drain = asyncio.get_running_loop().create_task(self._hand_over(deadline_s))
+
+    async def _hand_over(self, deadline_s: float) -> None:
+        """Nobody hands anything over to us from here on, and we to nobody who does the same."""
+        _log.info("shard %s drains: %d sessions have %.1f s", self.options.id, len(self.manager), deadline_s)
+        with contextlib.suppress(Replaced):
+            await self.membership.beat()
+        until = asyncio.get_running_loop().time() + deadline_s
+        while (left_s := until - asyncio.get_running_loop().time()) > 0 and (len(self.manager) or self.manager.opening):
+            if not await self.hand_over.run(left_s):
+                return
+            await asyncio.sleep(PUMP_TICK_S)
+
     async def stop(self) -> None:
-        """Tell every client, wait until they have heard it or the deadline is over, and let go of all."""
+        """Hand over what somebody takes, tell the clients of the others, wait until they have heard it or the
+        deadline is over, and let go of all."""
+        self.drain(self.options.shutdown_s)
+        if self._drain is not None:
+            await asyncio.wait((self._drain,), timeout=self.options.shutdown_s)
+            self._drain.cancel()
         self.manager.close_all("shutdown", RESTART)
         self.chat.close_all()
         try:
@@ -303,10 +337,12 @@ class Shard:
             _log.warning("%d sessions have not ended in time and are left", len(self.manager))
         for resident in self.manager.residents:
             resident.runner.finish()
-        await self.background.close()
         if self.options.sweep_s:
-            with contextlib.suppress(StoreUnavailable):
-                await self._due.leave()
+            with contextlib.suppress(StoreUnavailable, TimeoutError):
+                async with asyncio.timeout(LEAVE_S):
+                    await self._due.leave(self.cleanup.release)
+                    await self.background.settle()
+        await self.background.close()
         await self.membership.leave()
         if self._pump_timer is not None:
             self._pump_timer.cancel()

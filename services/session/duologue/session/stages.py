@@ -50,6 +50,16 @@ class StageHub:
         """What the roster says now; sessions that wait for a worker may find one."""
         self.workers.update(members)
         self._retry()
+        self._leave_draining()
+
+    def _leave_draining(self) -> None:
+        """Sessions move away from workers that are being taken out of service."""
+        for worker in self.workers:
+            if worker.record is None or worker.record.draining_s < 0 or worker.link is None:
+                continue
+            for binding in list(self._bindings.values()):
+                if worker.link in binding.links:
+                    binding.leave(at_once=worker.record.draining_s == 0)
 
     def _retry(self) -> None:
         for binding in list(self._bindings.values()):

@@ -26,6 +26,8 @@ class Tallies:
         """Times that a session's output waited for the credit of its gateway."""
         self.stale: Counter[str] = Counter()
         """What came too late to mean anything, of sessions that have ended, by kind."""
+        self.drains = 0
+        """Times that the shard was asked to hand its sessions over."""
         self.broken = 0
         """Sessions that a fault of ours in the shell has ended."""
         self.input_recorded = 0

@@ -13,7 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import msgspec
+
+from duologue.model.records import ShardRecord
 from duologue.store.ports import Registration
+
+_decode = msgspec.msgpack.Decoder(ShardRecord).decode
 
 LENIENT_S: Final = 3.0
 MAX_UNHEARD: Final = 256
@@ -74,5 +79,12 @@ class Vitals:
         return incarnation in self._members
 
     def shards(self) -> Sequence[Registration]:
-        """The shards that are registered."""
-        return [member for member in self._members.values() if member.kind == "shard"]
+        """The shards that are registered and take sessions."""
+        return [member for member in self._members.values() if member.kind == "shard" and _takes(member)]
+
+
+def _takes(member: Registration) -> bool:
+    try:
+        return _decode(member.extra).accepting
+    except msgspec.DecodeError:  # another version: it cannot go on with what is ours either
+        return False

@@ -74,7 +74,7 @@ async def _serve(settings: SystemSettings, id: str, group: str, pipelines: Seque
         advertise=settings.bus.advertise,
     )
     readiness = Readiness("registered")
-    exposition = ExpositionServer(readiness, lambda: _metrics(process))
+    exposition = ExpositionServer(readiness, lambda: _metrics(process), process.worker.drain)
     try:
         async with StopSignals() as stop:
             await process.start()

@@ -41,7 +41,7 @@ def describe(
         capacity=sum(min(s.slots_total for s in stages if s.pipeline == name) for name in pipelines),
         load=sum(max(s.slots_used for s in stages if s.pipeline == name) for name in pipelines),
         pipelines=pipelines,
-        extra=encode_record(WorkerRecord(group, stages, worker.accepting, metrics_url)),
+        extra=encode_record(WorkerRecord(group, stages, worker.accepting, metrics_url, worker.draining_s)),
     )
 
 

@@ -58,6 +58,7 @@ class StageWorker(LinkHandler):
         self.counts = WorkerCounts()
         self.stages: dict[tuple[str, int], HostedStage] = {}
         self.accepting = True
+        self._drained_at: float | None = None
         self.unhealthy: asyncio.Future[str] = loop.create_future()
         self._to_pump: deque[HostedStage] = deque()
         self._pump_scheduled = False
@@ -68,6 +69,18 @@ class StageWorker(LinkHandler):
     def host(self, stages: Iterable[HostedStage]) -> None:
         for stage in stages:
             self.stages[stage.pipeline, stage.index] = stage
+
+    def drain(self, deadline_s: float) -> None:
+        """Take no more sessions; the shards move those that are here, within so long. Once."""
+        self.accepting = False
+        if self._drained_at is None:
+            self._drained_at = self._loop.time() + deadline_s
+            _log.info("draining: %d sessions have %.1f s", len(self.door), deadline_s)
+
+    @property
+    def draining_s(self) -> float:
+        """How long its sessions still have to move; -1: it is not being drained."""
+        return -1.0 if self._drained_at is None else max(0.0, self._drained_at - self._loop.time())
 
     def start(self) -> None:
         self._check = self._loop.call_later(CHECK_S, self._look)

@@ -138,6 +138,9 @@ class FakeMachine:
         self.checkpoints += 1
         return orders.Checkpoint(self.checkpoints, b"state", self.applied)
 
+    def last_words(self) -> orders.Checkpoint:
+        return self.checkpoint()
+
     def close(self, reason: str, code: int = 1000) -> list[orders.SessionEffect]:
         self.closed = True
         return [self.deliver(close_code=code), orders.CloseStages(self.fence), orders.Close(reason)]

@@ -42,6 +42,7 @@ class Metered:
             offload=shell.offload,
             detector=shell.detector,
             cleanup=around.cleanup,
+            hand_over=SimpleNamespace(outcomes={}),
             chat=SimpleNamespace(results={"completed": 2}, used=lambda name: 1),
         )
         self._meters = Meters(cast(Shard, cast(Any, shard)))

@@ -66,6 +66,12 @@ class Checkpoints:
         self.remember(ctx)
         ctx.effects.append(Checkpoint(outbox.checkpoint, self.good, state.applied.no))
 
+    def last(self, ctx: SessionContext) -> Checkpoint:
+        """What an heir goes on from, whatever else is under way."""
+        outbox = ctx.state.outbox
+        outbox.checkpoint += 1
+        return Checkpoint(outbox.checkpoint, checkpoint_body(ctx), ctx.state.applied.no)
+
     def remember(self, ctx: SessionContext) -> None:
         self.good = checkpoint_body(ctx)
         outbox = ctx.state.outbox

@@ -164,6 +164,12 @@ class CheckpointWanted(Fact, frozen=True):
     keeps too much): answered by a `Checkpoint` effect unless `applied` is covered, or about to be."""
 
 
+class RebindWanted(Fact, frozen=True):
+    """A worker of the binding is being taken out of service: bind anew as soon as nothing is being said."""
+
+    reason: str
+
+
 class CloseRequested(Fact, frozen=True):
     """The shard ends the session (drain deadline, lost open, operator)."""
 
@@ -190,5 +196,6 @@ SessionCommand = (
     | Covered
     | Adopted
     | CheckpointWanted
+    | RebindWanted
     | CloseRequested
 )

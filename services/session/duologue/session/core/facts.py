@@ -36,6 +36,7 @@ from duologue.session.core.commands import (
     InputRecalled,
     InputRefused,
     Offloaded,
+    RebindWanted,
     SessionCommand,
     StageFailed,
     StageOutput,
@@ -72,6 +73,9 @@ def take(ctx: SessionContext, command: SessionCommand, checkpoints: Checkpoints)
             _covered(ctx, command.number)
         case Tick():
             deadlines.tick(ctx)
+        case RebindWanted():
+            if state.ready and not state.life.closing:
+                state.rebuild.due = state.rebuild.due or command.reason
         case CheckpointWanted():
             checkpoints.want(ctx)
         case InputRefused():

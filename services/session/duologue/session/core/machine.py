@@ -33,7 +33,7 @@ from duologue.session.core import (
 from duologue.session.core.checkpoints import Checkpoints
 from duologue.session.core.commands import SessionCommand
 from duologue.session.core.context import SessionContext
-from duologue.session.core.effects import Close, CloseStages, Deliver, SessionEffect, TellFault
+from duologue.session.core.effects import Checkpoint, Close, CloseStages, Deliver, SessionEffect, TellFault
 from duologue.session.core.limits import SessionLimits
 from duologue.session.core.observations import Observations
 from duologue.session.core.recovery import place, recover
@@ -154,6 +154,10 @@ class DuplexSessionMachine:
     def snapshot(self) -> bytes:
         """The whole session, sound included."""
         return self._checkpoints.snapshot(self._ctx)
+
+    def last_words(self) -> Checkpoint:
+        """The checkpoint that the session is handed over with. Nothing may be handled after it."""
+        return self._checkpoints.last(self._ctx)
 
     def session_object(self) -> bytes:
         """The session as `session.created` and `session.resumed` show it: JSON in the session's dialect."""
