@@ -24,6 +24,8 @@ _WITHHELD: Final = frozenset(
     }
 )
 _FIELD_LIMIT: Final = 300
+RECORDS: Final = ("duologue.audit", "duologue.usage")
+"""Loggers whose lines are for machines to read and keep: JSON always, and whatever the level of the others."""
 _LEVELS: Final = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -67,6 +69,13 @@ def configure_logs(
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(_LEVELS[level])
+    records = logging.StreamHandler(out)
+    records.setFormatter(JsonFormatter(process))
+    for name in RECORDS:
+        record = logging.getLogger(name)
+        record.handlers[:] = [records]
+        record.setLevel(logging.INFO)
+        record.propagate = False
     for chatty in ("asyncio", "uvicorn.access", "websockets"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, _LEVELS[level]))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -79,8 +80,15 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     metrics_port: Port = 0
     """Where one process alone answers `/metrics`, `/readyz`, `/health` and `/drain`, in plain HTTP; each further one
     takes the next. 0: a free one where `port` is shared or speaks TLS, else `port` does."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks of load balancers: their `X-Forwarded-For` is believed, for the audit."""
 
     def __post_init__(self) -> None:
+        for network in self.trusted_proxies:
+            try:
+                ip_network(network, strict=False)
+            except ValueError:
+                raise ValueError("`trusted_proxies` are addresses, or networks as 10.0.0.0/8") from None
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ValueError("`tls_cert` and `tls_key` go together")
 

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from duologue.bus.link import Link, LinkHandler, Peer, PeerLost
 from duologue.bus.memory import MemoryEndpoint, MemoryHub
 from duologue.bus.messages import (
@@ -173,7 +175,8 @@ class FakeShard(LinkHandler):
             body = json.dumps({"type": "error", "error": {**error, "event_id": None, "retryable": False}})
             link.send(SessionRefused(message.session_id, code, close_code), [body.encode()])
             return
-        record = SessionRecord(message.principal, message.dialect, message.token_digest, message.gateway)
+        extra = msgspec.msgpack.encode({"pipeline": str(session.get("model", ""))})
+        record = SessionRecord(message.principal, message.dialect, message.token_digest, message.gateway, extra=extra)
         owned = run_now(self.store.sessions.own(message.session_id, incarnation=self.incarnation, create=record))
         assert isinstance(owned, Owned), owned
         self.sessions[message.session_id] = Held(owned.owner, link)

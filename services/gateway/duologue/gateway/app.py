@@ -74,7 +74,8 @@ class GatewayApp:
             return await self._refuse(send, judged)
         await send({"type": "websocket.accept", "subprotocol": offer.subprotocol, "headers": []})
         wire: Wire = scope["extensions"][EXTENSION]
-        await ClientSocket(gateway, offer, judged, wire, receive, secret).run()
+        remote = gateway.proxies.client_of((scope["client"] or ("",))[0], scope["headers"])
+        await ClientSocket(gateway, offer, judged, wire, receive, secret, remote).run()
 
     async def _presented(self, offer: Offer) -> SecretPass | Refusal | None:
         """The client secret of this offer, if it has one that is good for what it may be here for."""

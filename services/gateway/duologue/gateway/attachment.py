@@ -89,6 +89,9 @@ class Attachment:
         self.principal = principal
         self.generation = generation
         self.link = link
+        self.model = ""
+        """For the audit; empty where it is not known."""
+        self.since = gateway.now()
         self.owner = Owner()
         self.uncovered = Uncovered(gateway.settings.uncovered_bytes)
         self.ended: End | None = None

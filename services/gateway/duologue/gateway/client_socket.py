@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from duologue.gateway import audit
 from duologue.gateway.announce import created, going_away, resync_required
 from duologue.gateway.attachment import Attachment
 from duologue.gateway.connection import Acknowledge, Connection, End, Forward, Open, Resume, State, Step, Tell
@@ -26,7 +27,6 @@ from duologue.gateway.resuming import Replayable, ReplayGap, Resuming, entries_o
 from duologue.gateway.secrets import SecretPass
 from duologue.gateway.wire import LINGER_S, REST, Wire
 from duologue.protocol.duplex import DuplexCommand, splice_seq
-from duologue.runtime.logs import bound
 from duologue.store.ports import StoreUnavailable
 
 _log = logging.getLogger("duologue.gateway")
@@ -51,8 +51,11 @@ class ClientSocket:
         wire: Wire,
         receive: Receive,
         secret: SecretPass | None = None,
+        remote: str = "",
     ) -> None:
+        """`remote`: where the client connects from."""
         self.gateway = gateway
+        self._remote = remote
         self._secret = secret
         self.wire = wire
         self.connection = Connection(offer)
@@ -99,18 +102,6 @@ class ClientSocket:
         """An exception that nothing of a client should cause."""
         _log.exception("the socket of session %s is closed: a fault of this gateway", self._session_id)
         self._close(self.connection.error("internal_error", "a fault of the server"), 1011, "internal_error")
-
-    def _log_line(self, what: str) -> None:
-        attachment = self.attachment
-        assert attachment is not None
-        fields = {
-            "session_id": attachment.session_id,
-            "generation": attachment.generation,
-            "dialect": attachment.dialect.value,
-        }
-        if attachment.ended is not None:
-            fields |= {"why": attachment.ended.value, "close_code": self.wire.close_code}
-        bound(_log, **fields).info(what)
 
     @property
     def _session_id(self) -> str:
@@ -212,7 +203,7 @@ class ClientSocket:
             return self._refused(outcome)
         self.attachment = outcome
         outcome.on_homeless = self._find_home
-        self._log_line("session opened")
+        audit.opened(outcome, self._remote)
         self.connection.attached()
         return None if step.then is None else self.connection.carry_on(step.then)
 
@@ -225,7 +216,7 @@ class ClientSocket:
         self.attachment = outcome.attachment
         self.attachment.on_homeless = self._find_home
         self.attachment.outbound.sent = outcome.cursor
-        self._log_line("session resumed")
+        audit.resumed(outcome.attachment, self._remote, took_over=outcome.took_over)
         self._confirmed = False
         self.connection.attached()
         if outcome.cursor < outcome.head_seq:
@@ -408,7 +399,7 @@ class ClientSocket:
         self.gateway.tally.closed(self.wire.close_code)
         if self.attachment is not None:
             self.attachment.leave()
-            self._log_line("session left")
+            audit.left(self.attachment, self._remote, self.wire.close_code)
 
 
 def _frame(message: Message) -> str | bytes | None:

@@ -16,6 +16,7 @@ from duologue.gateway.chores import Chores
 from duologue.gateway.gathering import Gathering
 from duologue.gateway.handshake import Offer
 from duologue.gateway.links import ShardLinks
+from duologue.gateway.remote import TrustedProxies
 from duologue.gateway.router import Router
 from duologue.gateway.tally import Tally
 from duologue.protocol.duplex import SessionLimits
@@ -55,6 +56,7 @@ class Gateway:
     sockets: set[ClientSocket] = field(default_factory=set)
     emptied: asyncio.Event = field(default_factory=asyncio.Event)
     """No socket is accepted at the moment."""
+    proxies: TrustedProxies = field(default_factory=TrustedProxies)
     gaps: dict[str, float] = field(default_factory=dict)
     """Sessions whose client was told of a gap here, and when: its next resume gets the items."""
 

@@ -113,6 +113,7 @@ class Opening:
         gateway, offer = self._gateway, self._connection.offer
         session_id = self._credentials.session_id
         attachment = Attachment(gateway, self._wire, session_id, offer.dialect, self._principal, 1, link)
+        attachment.model = str(session["model"])
         message = OpenSession(
             session_id=session_id,
             dialect=offer.dialect.value,

@@ -21,6 +21,7 @@ from duologue.bus.messages import Adopt, Attach, Attached, Detach, SessionRefuse
 from duologue.fence import Owner
 from duologue.gateway.announce import Resumed, resumed, resync_required, shard_error
 from duologue.gateway.attachment import Answer, Attachment
+from duologue.gateway.audit import model_of
 from duologue.gateway.connection import Connection, Resume
 from duologue.gateway.context import Gateway
 from duologue.gateway.opening import POLICY, RETRY_AFTER_MS, TRY_AGAIN, Refused
@@ -53,6 +54,8 @@ class Replayable(msgspec.Struct, frozen=True):
     head_seq: int
     moved: bool = False
     """Not a resume: the session has another shard (see `rehoming`)."""
+    took_over: bool = False
+    """From a socket that had not let go of it, here or at a gateway that lives."""
 
 
 class Resuming:
@@ -66,6 +69,7 @@ class Resuming:
         self._step = step
         self._token = new_token()
         self._live: frozenset[str] = frozenset()
+        self._held_elsewhere = False
 
     async def run(self) -> Replayable | Refused:
         """The attachment; or the refusal, not told yet."""
@@ -89,6 +93,8 @@ class Resuming:
         )
         if isinstance(found, ResumeRefused):
             return self._refused(found)
+        holder = found.record.gateway
+        self._held_elsewhere = holder in self._live and holder != gateway.incarnation
         here = gateway.attachments.of(step.session_id)
         if here is not None:
             await here.trim_now()
@@ -142,12 +148,15 @@ class Resuming:
         attachment = Attachment(
             gateway, self._wire, step.session_id, dialect, self._principal, active.record.generation, link
         )
+        attachment.model = model_of(active.record.extra)
         older = gateway.attachments.put(attachment)
         done = False
         try:
             outcome = await self._attached(attachment, active)
-            done = isinstance(outcome, Replayable)
-            return outcome
+            if not isinstance(outcome, Replayable):
+                return outcome
+            done = True
+            return msgspec.structs.replace(outcome, took_over=older is not None or self._held_elsewhere)
         finally:
             if not done:
                 attachment.leave()

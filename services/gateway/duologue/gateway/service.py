@@ -28,6 +28,7 @@ from duologue.gateway.fleet import Fleet
 from duologue.gateway.front_door import PER_WAITING_SOCKET, FrontDoor
 from duologue.gateway.http import http_app
 from duologue.gateway.links import ShardLinks
+from duologue.gateway.remote import TrustedProxies
 from duologue.gateway.router import Router
 from duologue.gateway.secrets import ClientSecrets
 from duologue.model.records import GatewayRecord, encode_record
@@ -113,6 +114,7 @@ class GatewayService:
             chores=self.chores,
             settings=settings,
             limits=limits,
+            proxies=TrustedProxies(settings.trusted_proxies),
             now=clock,
         )
         self.endpoint = make_endpoint(self.links)
