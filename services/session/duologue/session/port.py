@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from duologue.fence import CommandNo
+from duologue.model.outputs import Usage
 from duologue.protocol.duplex import DuplexCommand
 from duologue.session.core.commands import SessionCommand
 from duologue.session.core.effects import Checkpoint, SessionEffect
+from duologue.session.core.engine_session import Totals
 from duologue.session.core.observations import Observations
 
 
@@ -104,8 +106,18 @@ class SessionMachine(Protocol):
         ...
 
     @property
-    def story(self) -> Sequence[tuple[float, str, Sequence[str]]]:
-        """The last facts with the effects they had, without content: for the log of a fault."""
+    def story(self) -> Sequence[Mapping[str, object]]:
+        """The last facts with the effects they had, without content: for an operator, and the log of a fault."""
+        ...
+
+    @property
+    def totals(self) -> Totals:
+        """What the session came to so far, over all its owners."""
+        ...
+
+    @property
+    def used(self) -> Usage | None:
+        """What the model counted, over all owners; None: it counts nothing."""
         ...
 
     @property

@@ -13,6 +13,7 @@ from duologue.bus.messages import AnyMessage, ClientInput, OpenSession
 from duologue.fence import CommandNo, DeliveryId, Owner, StageFence
 from duologue.hearing.mel import Floats
 from duologue.hearing.voice_activity import Stream
+from duologue.model.outputs import Usage
 from duologue.model.pipeline import PipelineSpec, StageSpec
 from duologue.model.records import StageRecord, WorkerRecord, encode_record
 from duologue.protocol.duplex import AppendAudio, DuplexCommand, encode_command
@@ -23,6 +24,7 @@ from duologue.session.background import Background
 from duologue.session.cleanup import Cleanup
 from duologue.session.core import commands as facts
 from duologue.session.core import effects as orders
+from duologue.session.core.engine_session import Totals
 from duologue.session.core.limits import SessionLimits
 from duologue.session.core.observations import Observations
 from duologue.session.detector import SpeechDetector
@@ -100,7 +102,9 @@ class FakeMachine:
         self.detached_since: float | None = None
         self.stale: dict[str, int] = {}
         self.observed = Observations()
-        self.story: list[tuple[float, str, list[str]]] = []
+        self.story: list[dict[str, object]] = []
+        self.totals = Totals()
+        self.used: Usage | None = None
         self.n = 0
         self.unit = 0
         self.checkpoints = 0

@@ -18,12 +18,17 @@ from duologue.protocol.duplex import (
 from duologue.session.core import input_state, playback, responses, stages, tools, turns
 from duologue.session.core.context import SessionContext
 
+OWN_WISH = ("client_cancelled", "output_audio_buffer_clear")
+"""Nobody spoke over the answer: the client's program stopped it."""
+
 
 def interrupt(ctx: SessionContext, reason: str, *, keeps_input: bool = True) -> None:
     """End the open response as cancelled, or stop the speaker of one that is finished and still played. The
     input stays, what no stage has consumed included, unless it was cancelled too."""
     response = ctx.response
     playing = ctx.playing()
+    if reason not in OWN_WISH and (response is not None or playing is not None):
+        ctx.state.totals.interruptions += 1
     if response is not None:
         ledger = ctx.ledger(response.id)
         heard_ms = ledger.committed_ms if ctx.duplex or ledger.acked else ledger.elapsed_ms(ctx.now)

@@ -323,6 +323,28 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
     audio_end_ms: int = 0
 
 
+class Totals(msgspec.Struct, gc=False):
+    """What the session came to, over all its owners: for its account at the end."""
+
+    input_ms: float = 0.0
+    """Sound that was taken in."""
+    output_ms: float = 0.0
+    """Sound of responses that have ended, heard or not."""
+    responses: int = 0
+    cancelled: int = 0
+    failed: int = 0
+    """Of the responses; the others were completed."""
+    interruptions: int = 0
+    """Times that somebody spoke over an answer and stopped it."""
+
+    def since(self, before: Totals) -> Totals:
+        """What has been added since then."""
+        return Totals(*(getattr(self, name) - getattr(before, name) for name in self.__struct_fields__))
+
+    def plus(self, other: Totals) -> Totals:
+        return Totals(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+
+
 class DuplexEngineSession(msgspec.Struct):
     session_id: str
     seed: bytes
@@ -356,6 +378,8 @@ class DuplexEngineSession(msgspec.Struct):
     calls: list[ToolCallState] = []
     used: Usage | None = None
     """What the model has counted, of the whole session."""
+    totals: Totals = msgspec.field(default_factory=Totals)
+    """`input_ms` is not kept here: it is the clock of the intake."""
     stale: dict[str, int] = {}
     outbox: DuplexOutputBuffer = msgspec.field(default_factory=DuplexOutputBuffer)
     intake: Intake = msgspec.field(default_factory=Intake)

@@ -10,12 +10,12 @@ Rule 3. An exception inside is our bug: the last good state is restored, the ope
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any, Self
 
 import msgspec
 
 from duologue.fence import CommandNo, StageFence
+from duologue.model.outputs import Usage
 from duologue.model.plugin import DuplexModelPlugin
 from duologue.protocol.duplex import Commit, Dialect, DuplexCommand, RealtimeProtocolError
 from duologue.session.core import (
@@ -34,11 +34,11 @@ from duologue.session.core.checkpoints import Checkpoints
 from duologue.session.core.commands import SessionCommand
 from duologue.session.core.context import SessionContext
 from duologue.session.core.effects import Checkpoint, Close, CloseStages, Deliver, SessionEffect, TellFault
+from duologue.session.core.engine_session import Totals
 from duologue.session.core.limits import SessionLimits
 from duologue.session.core.observations import Observations
 from duologue.session.core.recovery import place, recover
-
-STORY_LENGTH = 200
+from duologue.session.core.story import Story
 
 
 class DuplexSessionMachine:
@@ -47,7 +47,7 @@ class DuplexSessionMachine:
     def __init__(self, ctx: SessionContext) -> None:
         self._ctx = ctx
         self._checkpoints = Checkpoints()
-        self._story: deque[tuple[float, type, tuple[type, ...]]] = deque(maxlen=STORY_LENGTH)
+        self._story = Story()
 
     @classmethod
     def open(
@@ -118,7 +118,7 @@ class DuplexSessionMachine:
             self._settle()
         except Exception as fault:  # our bug, whatever it is: rule 3
             effects = [TellFault(place(fault)), *self._recover(mark)]
-        self._story.append((ctx.now, type(command), tuple(map(type, effects))))
+        self._story.step(ctx.now, self._ctx.state, command, effects)
         return effects
 
     # -- the end of a step --------------------------------------------------------------------------------
@@ -231,6 +231,16 @@ class DuplexSessionMachine:
         return self._ctx.observed
 
     @property
+    def totals(self) -> Totals:
+        """What the session came to so far, over all its owners."""
+        return msgspec.structs.replace(self._ctx.state.totals, input_ms=self._ctx.state.intake.clock_ms)
+
+    @property
+    def used(self) -> Usage | None:
+        """What the model counted, over all owners; None: it counts nothing."""
+        return self._ctx.state.used
+
+    @property
     def closed(self) -> bool:
         return self._ctx.state.life.closing
 
@@ -239,9 +249,9 @@ class DuplexSessionMachine:
         return self._ctx.state.fence
 
     @property
-    def story(self) -> list[tuple[float, str, list[str]]]:
-        """The last commands with the effects they had, without content."""
-        return [(at, kind.__name__, [effect.__name__ for effect in done]) for at, kind, done in self._story]
+    def story(self) -> list[dict[str, object]]:
+        """The last commands with the effects they had and the fence after them, without content (see `story`)."""
+        return self._story.told()
 
 
 def _count(tally: dict[str, int], key: str) -> None:

@@ -45,7 +45,7 @@ from duologue.protocol.duplex import (
 )
 from duologue.session.core import history, playback, usage
 from duologue.session.core.context import UNSET, SessionContext
-from duologue.session.core.engine_session import HistoryItem, OpenResponse
+from duologue.session.core.engine_session import HistoryItem, OpenResponse, Totals
 
 # -- opening ----------------------------------------------------------------------------------------------
 
@@ -286,6 +286,7 @@ def close_response(ctx: SessionContext, response: OpenResponse, status: str, rea
         entry.item, entry.done = history.without_marks(item), True
     history.finish(ctx, item)
     state.response = None
+    _count(state.totals, status, ledger.generated_ms)
     state.sound.drop_paced()
     state.turn_state = "idle"
     state.intake.overlap_speech_ms = 0.0
@@ -293,6 +294,13 @@ def close_response(ctx: SessionContext, response: OpenResponse, status: str, rea
     if response.announced:
         ctx.emit(_done(ctx, response, status, reason, item), reserved=True)
     ctx.emit(RateLimitsUpdated(event_id=ctx.event_id()))
+
+
+def _count(totals: Totals, status: str, generated_ms: float) -> None:
+    totals.responses += 1
+    totals.cancelled += status == "cancelled"
+    totals.failed += status == "failed"
+    totals.output_ms += generated_ms
 
 
 def _final_item(ctx: SessionContext, response: OpenResponse, status: str) -> Item:

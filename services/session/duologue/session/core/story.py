@@ -62,6 +62,7 @@ FACTS: Final[dict[type, Shown]] = {
     facts.Delivered: (lambda f: (f.through.owner, f.through.n), ("of_owner", "through")),
     facts.Covered: (lambda f: (f.number,), ("number",)),
     facts.Adopted: (lambda f: (f.before, f.journaled.n, len(f.told)), ("before", "journaled", "told")),
+    facts.RebindWanted: (lambda f: (f.reason,), ("reason",)),
     facts.CloseRequested: (lambda f: (f.reason, f.close_code), ("reason", "close_code")),
 }
 
