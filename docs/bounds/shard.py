@@ -5,7 +5,19 @@ from __future__ import annotations
 from bounds.row import Bound, size
 
 from duologue.runtime.settings import SystemSettings
-from duologue.session import binding, chat_turn, cleanup, detector, input_tape, mailbox, offload, opening
+from duologue.session import (
+    admission,
+    binding,
+    chat_turn,
+    cleanup,
+    detector,
+    handing_over,
+    inheriting,
+    input_tape,
+    mailbox,
+    offload,
+    opening,
+)
 from duologue.session.core import pictures, rebuild, stages
 from duologue.session.core.limits import SessionLimits
 
@@ -26,6 +38,30 @@ BOUNDS = (
             _SHELL + "test_input_tape.py::test_a_window_of_large_units_is_bounded_by_its_bytes",
             _SHELL + "test_input_tape.py::test_a_store_that_is_away_is_asked_again_and_what_does_not_fit_is_counted",
         ),
+    ),
+    Bound(
+        "sessions that are being taken over, and that wait for it",
+        f"{inheriting.MAX_RUNNING} at a time, {inheriting.MAX_WAITING} waiting",
+        "`session/inheriting.py`",
+        "it is not taken now: its gateway asks again, and the next sweep finds it",
+        ("duologue_session_adoptions_total",),
+        (_SHELL + "test_inheriting.py::test_many_wait_their_turn",),
+    ),
+    Bound(
+        "sessions that a shard inherits beyond `max_sessions`",
+        f"half of that (x {admission.INHERITED:g})",
+        "`session/admission.py`",
+        "the next heir in order is asked",
+        ("duologue_session_adoptions_total", "duologue_session_admissions_refused_total"),
+        (_SHELL + "test_inheriting.py::test_an_heir_makes_room_for_half_as_many_again",),
+    ),
+    Bound(
+        "facts that come for a session while it is handed over",
+        f"{mailbox.MAX_FACTS}, for {handing_over.HELD_S:g} s",
+        "`session/runner.py`, `session/handing_over.py`",
+        "the oldest is forgotten; without an answer of the store the session goes on here",
+        ("duologue_session_hand_overs_total",),
+        (_SHELL + "test_handing_over.py::test_a_store_that_does_not_answer_leaves_the_session_here",),
     ),
     Bound(
         "live sound that comes while a context is rebuilt",
@@ -94,7 +130,7 @@ BOUNDS = (
         "commands that come while a session is being opened",
         str(opening.MAX_EARLY),
         "`session/opening.py`",
-        "the gateway is told that the session is not here, and closes with `shard_lost`",
+        "the gateway is told that the session is not here; it asks the store who has it, and sends them again",
         ("duologue_session_stale_drops_total",),
         (_SHELL + "test_sessions.py::test_commands_that_come_too_early_are_bounded",),
     ),

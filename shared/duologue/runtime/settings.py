@@ -131,7 +131,7 @@ class SessionSettings(Section, frozen=True, kw_only=True):
     id: ProcessName = ""
     """What the process is called; empty: made up at start."""
     drain_s: Ratio = 30.0
-    """How long clients may take to hear of the end after SIGTERM."""
+    """How long it may take to hand the sessions over after SIGTERM, and for the clients of others to hear of the end."""
 
 
 class StageSettings(Section, frozen=True, kw_only=True):

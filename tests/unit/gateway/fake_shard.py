@@ -13,6 +13,7 @@ import msgspec
 from duologue.bus.link import Link, LinkHandler, Peer, PeerLost
 from duologue.bus.memory import MemoryEndpoint, MemoryHub
 from duologue.bus.messages import (
+    Adopt,
     AnyMessage,
     AskNumbered,
     Attach,
@@ -60,7 +61,7 @@ def pipeline(name: str = "loopback", **more: Any) -> PipelineRecord:
 class Held:
     """One session of the fake."""
 
-    def __init__(self, owner: Owner, link: Link) -> None:
+    def __init__(self, owner: Owner, link: Link | None) -> None:
         self.owner = owner
         self.link: Link | None = link
         self.generation = 1
@@ -85,6 +86,8 @@ class FakeShard(LinkHandler):
         self.attached_with: list[Attach] = []
         self.silent = False
         self.wanted_covered: list[str] = []
+        self.inherits = False
+        """It takes over what a gateway asks it to."""
         self.heard = asyncio.Event()
         self.says_before_it_answers: dict[str, Any] | None = None
         """It answers no open and no attach."""
@@ -161,6 +164,8 @@ class FakeShard(LinkHandler):
                 held.reported = max(held.reported, (message.seq, message.through))
             while held and held.unacked and held.unacked[0][0].n <= message.through.n:
                 held.unacked.popleft()
+        elif isinstance(message, Adopt) and self.inherits:
+            self._adopt(message)
         elif isinstance(message, AskNumbered) and not self.silent:
             held = self.sessions.get(message.session_id)
             link.send(Numbered(message.session_id, 0 if held is None else held.reported[0]))
@@ -182,6 +187,13 @@ class FakeShard(LinkHandler):
         self.sessions[message.session_id] = Held(owned.owner, link)
         link.send(SessionOpened(message.session_id, owned.owner), [self._object(message.session_id)])
         self.say(message.session_id, {"type": "session.updated", "session": session})
+
+    def _adopt(self, message: Adopt) -> None:
+        session_id = message.session_id
+        owned = run_now(self.store.sessions.own(session_id, incarnation=self.incarnation, taken_from=message.lost))
+        if isinstance(owned, Owned):
+            run_now(self.store.journal.fence(session_id, owned.owner))
+            self.sessions[session_id] = Held(owned.owner, None)
 
     def _object(self, session_id: str) -> bytes:
         return json.dumps({"id": session_id, "object": "realtime.session", "type": "realtime"}).encode()

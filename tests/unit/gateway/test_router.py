@@ -67,6 +67,16 @@ def test_a_shard_that_cannot_take_the_session_is_left_out(unable: Registration) 
     assert all(chosen(made, f"duplex-{n}") == ["a"] for n in range(20))
 
 
+def test_heirs_are_the_living_that_take_sessions_in_an_order_that_all_agree_on() -> None:
+    members = [shard(name) for name in "abcd"]
+    made, other = router(*members), router(*reversed(members))
+    for n in range(20):
+        order = [heir.id for heir in made.heirs(f"duplex-{n}", "a-a")]
+        assert sorted(order) == ["b", "c", "d"]
+        assert order == [heir.id for heir in other.heirs(f"duplex-{n}", "a-a")]
+        assert order[0] == next(one for one in chosen(made, f"duplex-{n}") if one != "a"), "only its sessions move"
+
+
 def test_an_owner_is_found_by_its_incarnation_only() -> None:
     made = router(shard("a"))
     owner = made.owner("a-a")

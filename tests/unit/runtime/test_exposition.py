@@ -18,7 +18,8 @@ pytestmark = pytest.mark.unit
 class Served:
     def __init__(self) -> None:
         self.readiness = Readiness("store")
-        self.server = ExpositionServer(self.readiness, lambda: b"metric 1\n")
+        self.drains: list[float] = []
+        self.server = ExpositionServer(self.readiness, lambda: b"metric 1\n", self.drains.append)
         self.address: tuple[str, int] = ("", 0)
 
     async def ask(self, request: bytes) -> tuple[int, bytes, bytes]:
@@ -49,6 +50,17 @@ async def test_metrics(served: Served) -> None:
     status, head, body = await served.get("/metrics?name=x")
     assert (status, body) == (200, b"metric 1\n")
     assert b"text/plain" in head and b"Content-Length: 9" in head
+
+
+async def test_a_drain_is_asked_for_by_post(served: Served) -> None:
+    assert (await served.get("/drain"))[0] == 404
+    status, _, body = await served.ask(b"POST /drain?deadline_s=7 HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert (status, json.loads(body)) == (202, {"draining": True, "deadline_s": 7.0})
+    assert (await served.ask(b"POST /drain HTTP/1.1\r\nHost: x\r\n\r\n"))[0] == 202
+    for wrong in (b"-1", b"soon", b"3601", b"nan"):
+        assert (await served.ask(b"POST /drain?deadline_s=" + wrong + b" HTTP/1.1\r\nHost: x\r\n\r\n"))[0] == 400
+    assert served.drains == [7.0, 30.0]
+    assert (await served.ask(b"POST /metrics HTTP/1.1\r\nHost: x\r\n\r\n"))[0] == 405
 
 
 async def test_health_and_readiness(served: Served) -> None:

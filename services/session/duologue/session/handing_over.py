@@ -69,7 +69,7 @@ class HandOver:
 
     async def _move(self, resident: Resident, until: float, places: asyncio.Semaphore) -> None:
         loop = asyncio.get_running_loop()
-        while not resident.movable and not resident.runner.closing and loop.time() < until:  # noqa: ASYNC110
+        while not (resident.movable or resident.runner.closing) and self._heirs() and loop.time() < until:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S)  # it is the sum of the core, the attachment and the end: no one event
         async with places:
             heirs = self._heirs()
@@ -88,6 +88,7 @@ class HandOver:
         answer: Owned | Refused | Done | None = None
         while answer is None:
             try:
+                await resident.runner.flush_input()
                 answer = await self._sessions.checkpoint(session_id, owner, saved.number, saved.body)
                 if isinstance(answer, Done):
                     answer = await self._sessions.hand_over(session_id, owner, heir.incarnation)

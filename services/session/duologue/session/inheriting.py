@@ -130,7 +130,10 @@ class Inheritance:
 
     def take(self, session_id: str, lost: str) -> bool:
         """Take the session over from the incarnation `lost`. False: it is on its way, or too many are."""
-        if session_id in self or len(self._waiting) >= MAX_WAITING:
+        if session_id in self:
+            return False
+        if len(self._waiting) >= MAX_WAITING:
+            self.outcomes["too_many"] += 1
             return False
         self._waiting[session_id] = lost
         self._next()

@@ -181,6 +181,11 @@ class DuplexSessionRunner:
         self._held = deque(maxlen=MAX_FACTS)
         return self._machine.last_words()
 
+    async def flush_input(self) -> None:
+        """Have the store take what the stages have heard, for an heir that rebuilds. Raises StoreUnavailable."""
+        if self._tape is not None:
+            await self._tape.flush()
+
     def go_on(self) -> None:
         """The session stays here: what came meanwhile is handled now."""
         held, self._held = self._held or (), None

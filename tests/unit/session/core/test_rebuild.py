@@ -28,6 +28,7 @@ from duologue.session.core import (
     Submit,
     UnitsAborted,
 )
+from duologue.session.core.commands import RebindWanted
 from duologue.session.core.rebuild import LAST_REPLAY, WINDOW
 from duologue.session.core.stages import MAX_VOIDED
 
@@ -357,3 +358,15 @@ def test_the_first_unit_of_a_response_is_urgent_in_every_stage() -> None:
     assert isinstance(relayed, Submit) and relayed.stage == 1 and relayed.urgent
     world.say()
     assert not world.waiting[-1].urgent
+
+
+def test_a_worker_that_is_taken_out_of_service_is_left_when_nothing_is_being_said() -> None:
+    world = World(auto=True)
+    world.say(160)
+    world.answer(spoken("hello "))
+    binding = world.machine.fence.binding
+    world.fact(RebindWanted("worker_drained"))
+    assert world.machine.fence.binding == binding, "it speaks"
+    world.answer(spoken("there", end_of_turn=True))
+    assert world.machine.fence.binding == binding + 1
+    assert not [done for done in pick(world.events, "response.done") if done["response"]["status"] == "failed"]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from unit.session.shell.shell_rig import FENCE, FakeLink, pipeline, registration
 
 from duologue.bus import messages as bus
 from duologue.bus.link import PeerLost
 from duologue.fence import StageFence
+from duologue.model.records import WorkerRecord, encode_record
 from duologue.session.core import commands as facts
 from duologue.session.core import effects as orders
 from duologue.session.stages import StageHub
 from duologue.session.workers import StageWorkers
+from duologue.store.ports import Registration
 
 pytestmark = pytest.mark.unit
 
@@ -72,3 +75,31 @@ async def test_a_first_binding_without_a_worker_is_refused_at_once() -> None:
     binding.open(orders.OpenStages(FENCE, CONFIGS))
     lost = rig.facts[-1]
     assert isinstance(lost, facts.StagesLost) and lost.code == "resource_exhausted"
+
+
+def draining(seconds: float) -> Registration:
+    """The worker a1, being taken out of service."""
+    member = registration("a1", "a", SPEC, accepting=False)
+    record = msgspec.msgpack.decode(member.extra, type=WorkerRecord)
+    return msgspec.structs.replace(member, extra=encode_record(msgspec.structs.replace(record, draining_s=seconds)))
+
+
+async def test_a_drained_worker_is_left_at_a_turn_end_if_there_is_room_elsewhere() -> None:
+    rig = Rig()
+    rig.hub.update([draining(5.0), rig.members[1]])
+    assert not rig.facts, "where to?"
+    rig.hub.update([draining(4.5), rig.members[1], registration("a2", "a", SPEC)])
+    rig.hub.on_ready(FakeLink("a2", "worker"))
+    for left_s in (4.0, 3.5):
+        rig.hub.update([draining(left_s), rig.members[1], registration("a2", "a", SPEC)])
+    assert rig.facts == [facts.RebindWanted("worker_drained")], "once"
+    rig.binding.open(AGAIN)
+    rig.hub.update([draining(3.0), rig.members[1], registration("a2", "a", SPEC)])
+    assert len(rig.facts) == 1, "it has left"
+
+
+async def test_at_the_deadline_it_is_left_whatever_is_being_said() -> None:
+    rig = Rig()
+    rig.hub.update([draining(0.0), rig.members[1]])
+    [lost] = rig.facts
+    assert isinstance(lost, facts.StagesLost) and lost.code == "worker_drained"
