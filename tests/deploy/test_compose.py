@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from duologue.cli.home import Home
+from duologue.cli.keys import KeyFolder
 from duologue.cli.supervisor.plan import plan_system
 from duologue.runtime.settings import load_settings
 
@@ -24,10 +26,14 @@ COMPOSE = next(map(str, (BIN.parent / "lib").glob("python*/site-packages/compose
 HADOLINT = shutil.which("hadolint", path=str(BIN))
 
 
-def parsed(path: Path) -> subprocess.CompletedProcess[str]:
+KEYS = {"DUOLOGUE_CURVE_SECRET": "s" * 40, "DUOLOGUE_CURVE_ALLOWED": "a" * 40}
+
+
+def parsed(path: Path, keys: dict[str, str] = KEYS) -> subprocess.CompletedProcess[str]:
     assert COMPOSE is not None
-    command = [COMPOSE, "-f", str(path), "config", "--format", "json"]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    command = [COMPOSE, "-f", str(path), "--env-file", "/dev/null", "config", "--format", "json"]
+    environment = {**os.environ, **keys}
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +86,37 @@ def test_every_process_is_told_how_others_reach_it(services: dict[str, Any]) -> 
     for name, service in services.items():
         if service["image"].startswith("duologue/"):
             assert service["environment"]["DUOLOGUE_BUS__ADVERTISE"] == name
+
+
+def test_every_process_gets_the_keys_of_the_bus(services: dict[str, Any]) -> None:
+    secret = Path(load_settings(ROOT / "deploy" / "duologue.toml", {}).bus.curve_secret_file)
+    for service in services.values():
+        if service["image"].startswith("duologue/"):
+            (given,) = service["secrets"]
+            assert Path("/run/secrets") / (given.get("target") or given["source"]) == secret
+            assert service["environment"]["DUOLOGUE_BUS__CURVE_ALLOWED_KEYS"] == KEYS["DUOLOGUE_CURVE_ALLOWED"]
+
+
+def test_without_keys_it_does_not_start_and_says_why() -> None:
+    if COMPOSE is None:
+        pytest.skip("the Compose parser is not installed: pip install -r locks/ci.txt (x86_64 only)")
+    answer = parsed(ROOT / "docker-compose.yml", {})
+    assert answer.returncode != 0 and "make keys first" in answer.stderr
+
+
+def test_the_variables_of_a_key_are_read_as_they_were_written(tmp_path: Path) -> None:
+    """A key may hold what Compose has a meaning for: `$`, `#`."""
+    if COMPOSE is None:
+        pytest.skip("the Compose parser is not installed: pip install -r locks/ci.txt (x86_64 only)")
+    folder = KeyFolder(tmp_path)
+    for number in range(20):
+        folder.make(f"p{number}", renew=False)
+    (tmp_path / ".env").write_text("\n".join(folder.as_environment("p7")) + "\n")
+    command = [COMPOSE, "-f", str(ROOT / "docker-compose.yml"), "--env-file", str(tmp_path / ".env")]
+    answer = subprocess.run([*command, "config", "--format", "json"], capture_output=True, text=True, check=False)
+    shown = json.loads(answer.stdout)["services"]["shard-1"]["environment"]["DUOLOGUE_BUS__CURVE_ALLOWED_KEYS"]
+    # What `config` prints could be used as a compose file again: there a dollar is written twice.
+    assert shown.replace("$$", "$").split(",") == [folder.public_of(f"p{number}") for number in range(20)]
 
 
 def test_every_process_is_scraped(services: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ COMMANDS = {
     "bench": ("duologue.cli.bench.command", "measure latency and CPU under load"),
     "drain": ("duologue.cli.drain", "take one process out of service without ending what it serves"),
     "status": ("duologue.cli.status", "processes, sessions and load of the running system"),
+    "keys": ("duologue.cli.keys", "make the keys by which processes on several machines know each other"),
     "model": ("duologue.cli.model", "write a new model, or check one against the contract"),
     "doctor": ("duologue.cli.doctor", "say what is missing on this machine"),
 }

@@ -2,20 +2,24 @@
 
 Rule 1. Who listens by ipc has a file of its own for each life: what an older one left behind, or still holds,
         cannot be mistaken for it.
-Rule 2. Settings belong to another room; here is only what is read of them.
+Rule 2. On an address that others can reach nobody listens without keys, unless told to.
+Rule 3. Settings belong to another room; here is only what is read of them.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import tempfile
 from pathlib import Path
 from typing import Protocol
 
+from duologue.bus.curve import CurveKeys, read_secret
+from duologue.bus.errors import BusError
 from duologue.bus.link import LinkHandler, Peer
 from duologue.bus.machine import LinkOptions
 from duologue.bus.zmq import ZmqEndpoint
-from duologue.bus.zmq_options import CurveKeys, ZmqOptions
+from duologue.bus.zmq_options import ZmqOptions
 
 
 class BusConfig(Protocol):
@@ -42,18 +46,25 @@ class BusConfig(Protocol):
     @property
     def high_water(self) -> int: ...
     @property
-    def curve_public_key(self) -> str: ...
-    @property
     def curve_secret_key(self) -> str: ...
+    @property
+    def curve_secret_file(self) -> str: ...
+    @property
+    def curve_allowed_keys(self) -> tuple[str, ...]: ...
+    @property
+    def curve_allowed_file(self) -> str: ...
+    @property
+    def insecure(self) -> bool: ...
 
 
 def listening_endpoint(bus: BusConfig, me: Peer, handler: LinkHandler) -> ZmqEndpoint:
-    """One that others dial. Raises `BusError` for keys that are none, `OSError` without the folder of sockets."""
+    """One that others dial. Raises `BusError` for keys that are missing or none, `OSError` without the folder of
+    sockets."""
     return _endpoint(bus, me, handler, bind_address(bus, me))
 
 
 def dialling_endpoint(bus: BusConfig, me: Peer, handler: LinkHandler) -> ZmqEndpoint:
-    """One that only dials. Raises `BusError` for keys that are none."""
+    """One that only dials. Raises `BusError` for keys that are missing or none."""
     return _endpoint(bus, me, handler, "")
 
 
@@ -66,15 +77,34 @@ def bind_address(bus: BusConfig, me: Peer) -> str:
     return f"ipc://{folder / me.name}-{me.incarnation[:6]}.sock"
 
 
-def advertised(bus: BusConfig) -> str:
-    """The address to register, where the one bound is not what others dial; needs a fixed port."""
-    return f"tcp://{bus.advertise}:{bus.port}" if bus.host and bus.advertise and bus.port else ""
+def keys_of(bus: BusConfig) -> CurveKeys | None:
+    """The keys of this process; None: it speaks without, by ipc, on this machine, or because it was told to.
+    Raises `BusError`."""
+    secret = bus.curve_secret_key
+    if bus.curve_secret_file:
+        secret = read_secret(Path(bus.curve_secret_file))
+    if secret:
+        allowed_file = Path(bus.curve_allowed_file) if bus.curve_allowed_file else None
+        return CurveKeys(secret, bus.curve_allowed_keys, allowed_file)
+    if bus.host and not bus.insecure and not is_loopback(bus.host):
+        raise BusError(
+            f"[bus] host {bus.host}: refusing to speak by tcp without keys (bus_keys_missing); make a pair with "
+            "`duologue keys` and set [bus] curve_secret_file, or [bus] insecure = true on a network that you trust"
+        )
+    return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _endpoint(bus: BusConfig, me: Peer, handler: LinkHandler, bind: str) -> ZmqEndpoint:
-    curve = None
-    if public := bus.curve_public_key:
-        curve = CurveKeys(public=public, secret=bus.curve_secret_key, server_public=public, allowed=(public,))
     return ZmqEndpoint(
         me,
         handler,
@@ -86,5 +116,6 @@ def _endpoint(bus: BusConfig, me: Peer, handler: LinkHandler, bind: str) -> ZmqE
             stall_s=bus.stall_s,
         ),
         zmq_options=ZmqOptions(linger_ms=round(bus.linger_s * 1000), high_water=bus.high_water),
-        curve=curve,
+        curve=keys_of(bus),
+        advertise=bus.advertise,
     )

@@ -15,11 +15,11 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from duologue.bus.codec import BYE, HELLO, Header, decode_greeting, decode_header
 from duologue.bus.driven import Connection, DrivenLink, Surroundings
-from duologue.bus.errors import BusError
+from duologue.bus.errors import BusError, KeyRefused
 from duologue.bus.link import Endpoint, LinkHandler, Peer
 from duologue.bus.machine import LinkMachine, LinkOptions, State, agreed_version, farewell
 from duologue.bus.stats import BusStats
@@ -32,6 +32,12 @@ _REDIAL_LAST_S: Final = 1.0
 _TICKS_PER_HEARTBEAT: Final = 2
 _TIMER_MARGIN_S: Final = 0.001
 """uvloop counts whole milliseconds and may be half of one early."""
+
+
+class Broke(Protocol):
+    """Told by an adapter of a dialled connection: it has ended. `for_good`: nothing will make it another try."""
+
+    def __call__(self, for_good: bool = False) -> None: ...
 
 
 @dataclass(slots=True)
@@ -74,7 +80,7 @@ class LinkEndpoint(Endpoint, Surroundings):
     # -- for the adapter -------------------------------------------------------------------------------
 
     @abstractmethod
-    def _connect(self, address: str, heard: Callable[[Sequence[bytes]], None], broke: Callable[[], None]) -> Connection:
+    def _connect(self, address: str, heard: Callable[[Sequence[bytes]], None], broke: Broke) -> Connection:
         """A fresh connection to a listener. `heard` gets each multipart message from it, `broke` is called
         if it is known to have ended. Raises `BusError` if there can be none."""
 
@@ -94,7 +100,7 @@ class LinkEndpoint(Endpoint, Surroundings):
         self._ticked_at = self._loop.time()
         self._arm_tick()
         for dial in self._dials.values():
-            self._place(dial)
+            self._place_if_allowed(dial)
 
     def _finish(self, *, tell: bool = True) -> None:
         """End every link (saying goodbye if `tell`) and stop the clockwork."""
@@ -139,9 +145,10 @@ class LinkEndpoint(Endpoint, Surroundings):
         else:
             link.heard(header, parts)
 
-    def _connection_broke(self, link: DrivenLink) -> None:
-        """The adapter knows that a live dialled link's connection is gone; a greeting one just goes on."""
-        if link.machine.state is State.LIVE:
+    def _connection_broke(self, link: DrivenLink, for_good: bool = False) -> None:
+        """The adapter knows that a live dialled link's connection is gone. A greeting one just goes on, unless its
+        connection is not tried again by itself: then it is dialled anew."""
+        if for_good or link.machine.state is State.LIVE:
             link.end("closed", tell=False)
 
     def _retry_stuck(self) -> None:
@@ -161,7 +168,7 @@ class LinkEndpoint(Endpoint, Surroundings):
         dial = self._dials[name] = _Dial(name, address)
         if self.running:
             try:
-                self._place(dial)
+                self._place_if_allowed(dial)
             except BusError:
                 del self._dials[name]
                 raise
@@ -175,6 +182,12 @@ class LinkEndpoint(Endpoint, Surroundings):
 
     # -- dialling --------------------------------------------------------------------------------------
 
+    def _place_if_allowed(self, dial: _Dial) -> None:
+        try:
+            self._place(dial)
+        except KeyRefused:  # told and counted by who found it
+            self._place_later(dial)
+
     def _place(self, dial: _Dial) -> None:
         dial.timer = None
         self._links_made += 1
@@ -184,7 +197,7 @@ class LinkEndpoint(Endpoint, Surroundings):
         connection = self._connect(
             dial.address,
             lambda parts: self._heard_dialled(links[0], parts),
-            lambda: self._connection_broke(links[0]),
+            lambda for_good=False: self._connection_broke(links[0], for_good),
         )
         dial.link = DrivenLink(machine, connection, self)
         links.append(dial.link)
@@ -196,7 +209,7 @@ class LinkEndpoint(Endpoint, Surroundings):
 
     def _place_again(self, dial: _Dial) -> None:
         try:
-            self._place(dial)
+            self._place_if_allowed(dial)
         except BusError as error:
             _log.warning("%s is dialled again later: %s", dial.name, error)
             self._place_later(dial)

@@ -5,3 +5,7 @@ from __future__ import annotations
 
 class BusError(Exception):
     """The endpoint cannot bind or dial as configured. The text names the address and what to do."""
+
+
+class KeyRefused(BusError):
+    """This peer is not spoken to as the keys of both sides are now: it is tried again, since keys change."""

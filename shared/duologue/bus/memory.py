@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from duologue.bus.driven import Connection, Written
-from duologue.bus.endpoint import LinkEndpoint
+from duologue.bus.endpoint import Broke, LinkEndpoint
 from duologue.bus.errors import BusError
 from duologue.bus.link import Frame, LinkHandler, Peer
 from duologue.bus.machine import LinkOptions
@@ -214,7 +214,7 @@ class _Wire:
         dialler: MemoryEndpoint,
         address: str,
         heard: Callable[[Sequence[bytes]], None],
-        broke: Callable[[], None],
+        broke: Broke,
     ) -> None:
         self.key = hub.wire_key()
         self.ended = False
@@ -355,7 +355,7 @@ class MemoryEndpoint(LinkEndpoint):
     def heard(self, key: bytes, parts: list[bytes]) -> None:
         self._heard_accepted(key, parts, lambda name: _ListenerEnd(self.wires.get(name)))
 
-    def _connect(self, address: str, heard: Callable[[Sequence[bytes]], None], broke: Callable[[], None]) -> Connection:
+    def _connect(self, address: str, heard: Callable[[Sequence[bytes]], None], broke: Broke) -> Connection:
         wire = _Wire(self._hub, self, address, heard, broke)
         self.wires[wire.key] = wire
         return _DiallerEnd(wire)

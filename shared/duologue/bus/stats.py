@@ -43,6 +43,9 @@ class BusStats:
     """Multipart messages of nobody in particular that could not be read."""
     hellos_refused: dict[str, int] = field(default_factory=dict)
     """Handshakes refused, by reason: version | name | stale | full."""
+    keys_refused: dict[str, int] = field(default_factory=dict)
+    """Connections refused for their CURVE keys, by reason. Of who dials us: unknown_key | handshake. Of who is
+    dialled: unlisted_peer | no_keys (of one side) | refused_there."""
 
     def of(self, name: str) -> LinkStats:
         """The counters of the peer of this name, made on first use."""
@@ -54,3 +57,6 @@ class BusStats:
 
     def refuse_hello(self, reason: str) -> None:
         self.hellos_refused[reason] = self.hellos_refused.get(reason, 0) + 1
+
+    def refuse_key(self, reason: str) -> None:
+        self.keys_refused[reason] = self.keys_refused.get(reason, 0) + 1

@@ -18,14 +18,14 @@ from typing import Final
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from duologue.bus.curve import CurveKeys, decoded, split_key, with_key
 from duologue.bus.driven import Connection, Written
-from duologue.bus.endpoint import LinkEndpoint
-from duologue.bus.errors import BusError
+from duologue.bus.endpoint import Broke, LinkEndpoint
+from duologue.bus.errors import BusError, KeyRefused
 from duologue.bus.link import Frame, LinkHandler, Peer
 from duologue.bus.machine import LinkOptions
-from duologue.bus.zmq_auth import ZapHandler
+from duologue.bus.zmq_auth import DoorLog, HandshakeWatch, ZapHandler
 from duologue.bus.zmq_options import (
-    CurveKeys,
     ZmqOptions,
     apply_options,
     apply_router_options,
@@ -39,6 +39,7 @@ from duologue.bus.zmq_socket import LoopSocket
 
 _log = logging.getLogger("duologue.bus")
 _BROKEN: Final = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_TURNED_AWAY: Final = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 
 
 class _AcceptedConnection(Connection):
@@ -105,7 +106,8 @@ def _gone(error: zmq.ZMQError) -> Written:
 
 
 class ZmqEndpoint(LinkEndpoint):
-    """`bind` empty: this process only dials. With CURVE every address must be tcp."""
+    """`bind` empty: this process only dials. `advertise`: the host that others dial, by tcp, where it is not the one
+    that is bound. With CURVE every address is tcp, and `address` tells our public key as well."""
 
     def __init__(
         self,
@@ -116,18 +118,23 @@ class ZmqEndpoint(LinkEndpoint):
         options: LinkOptions | None = None,
         zmq_options: ZmqOptions | None = None,
         curve: CurveKeys | None = None,
+        advertise: str = "",
     ) -> None:
         super().__init__(me, handler, options)
         if bind:
-            check_address(bind, curve)
+            check_address(bind)
+            if curve is not None and not bind.startswith("tcp://"):
+                raise BusError(f"bus address {bind!r}: CURVE keys are for tcp:// only")
         self._bind = bind
+        self._advertise = advertise
         self._address = ""
         self._inode = 0
         self._zmq_options = zmq_options or ZmqOptions()
         self._curve = curve
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._router: LoopSocket | None = None
-        self._zap: ZapHandler | None = None
+        self._guards: list[ZapHandler | HandshakeWatch] = []
+        self._door: DoorLog | None = None
         self._dialled: set[_DialledConnection] = set()
 
     # -- the port --------------------------------------------------------------------------------------
@@ -145,15 +152,13 @@ class ZmqEndpoint(LinkEndpoint):
 
     @property
     def address(self) -> str:
-        return self._address
-
-    @property
-    def strangers_refused(self) -> int:
-        """Connections turned away because their CURVE key is not listed."""
-        return self._zap.refused if self._zap is not None else 0
+        address = self._address
+        if self._advertise and address.startswith("tcp://"):
+            address = f"tcp://{self._advertise}:{address.rpartition(':')[2]}"
+        return with_key(address, self._curve.public) if self._curve is not None and address else address
 
     def dial(self, name: str, address: str) -> None:
-        check_address(address, self._curve)
+        check_address(split_key(address)[0])
         super().dial(name, address)
 
     async def close(self) -> None:
@@ -167,26 +172,32 @@ class ZmqEndpoint(LinkEndpoint):
 
     def _begin_listening(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         loop = asyncio.get_running_loop()
+        self._door = DoorLog(self.stats, loop)
         if not self._bind:
             return
         router = context.socket(zmq.ROUTER)
         apply_options(router, self._zmq_options)
         apply_router_options(router)
         if self._curve is not None:
-            self._zap = ZapHandler(context, loop, self._curve.allowed)
+            self._guards.append(ZapHandler(context, loop, self._curve.allowed, self._door))
+            self._guards.append(HandshakeWatch(router, loop, self._door))
             router.setsockopt(zmq.CURVE_SERVER, 1)
-            router.setsockopt(zmq.CURVE_SECRETKEY, self._curve.secret.encode())
+            router.setsockopt(zmq.CURVE_SECRETKEY, self._curve.secret)
             router.setsockopt(zmq.CURVE_PUBLICKEY, self._curve.public.encode())
         try:
             router.bind(self._bind)
         except zmq.ZMQError as error:
+            self._unguard()
             router.close(linger=0)
-            if self._zap is not None:
-                self._zap.close()
             raise BusError(_bind_failed(self._bind, error)) from error
         self._address = str(router.getsockopt_string(zmq.LAST_ENDPOINT)).rstrip("\0")
         self._inode = ipc_inode(self._address)
         self._router = LoopSocket(router, loop, self._routed, self._retry_stuck, self._stuck)
+
+    def _unguard(self) -> None:
+        for guard in self._guards:
+            guard.close()
+        self._guards.clear()
 
     def _routed(self, parts: list[bytes]) -> None:
         identity = parts.pop(0)
@@ -198,14 +209,19 @@ class ZmqEndpoint(LinkEndpoint):
 
     # -- dialling --------------------------------------------------------------------------------------
 
-    def _connect(self, address: str, heard: Callable[[Sequence[bytes]], None], broke: Callable[[], None]) -> Connection:
-        socket, watch = self._dealer(address)
+    def _connect(self, address: str, heard: Callable[[Sequence[bytes]], None], broke: Broke) -> Connection:
+        place, server_key = self._vetted(address)
+        socket, watch = self._dealer(place, server_key)
         dealer = LoopSocket(
             socket, self.loop, lambda frames: heard(unpack_parts(frames)), self._retry_stuck, self._stuck
         )
 
         def monitored(parts: list[bytes]) -> None:
-            if parse_monitor_message(parts)["event"] & _BROKEN:
+            event = parse_monitor_message(parts)["event"]
+            if event & _TURNED_AWAY:  # ZeroMQ tries no more after that
+                self._refused("refused_there", f"{place} does not allow our key, or is not who its address says")
+                broke(for_good=True)
+            elif event & _BROKEN:
                 dealer.drain()  # what arrived before the end is still good
                 broke()
 
@@ -214,7 +230,24 @@ class ZmqEndpoint(LinkEndpoint):
         self._dialled.add(connection)
         return connection
 
-    def _dealer(self, address: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
+    def _vetted(self, address: str) -> tuple[str, str]:
+        """Where to connect to and the key to expect there (empty: without keys). Raises `KeyRefused`."""
+        place, public = split_key(address)
+        if self._curve is None:
+            if public:
+                raise self._refused("no_keys", f"{place} wants CURVE keys: set [bus] curve_secret_file")
+        elif not public:
+            raise self._refused("no_keys", f"{place} tells no CURVE key, and we have one: only keys are spoken to")
+        elif (key := decoded(public)) is None or key not in self._curve.allowed:
+            raise self._refused("unlisted_peer", f"the key of {place} is not allowed: [bus] curve_allowed_file")
+        return place, public
+
+    def _refused(self, reason: str, what: str) -> KeyRefused:
+        assert self._door is not None
+        self._door.refuse(reason, what)
+        return KeyRefused(what)
+
+    def _dealer(self, address: str, server_key: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
         """A connected DEALER and its monitor."""
         assert self._context is not None
         opened: list[zmq.Socket[bytes]] = []
@@ -225,10 +258,10 @@ class ZmqEndpoint(LinkEndpoint):
             # Never a leading zero byte: those identities are ZeroMQ's own.
             socket.setsockopt(zmq.IDENTITY, b"d" + secrets.token_bytes(15))
             if self._curve is not None:
-                socket.setsockopt(zmq.CURVE_SERVERKEY, self._curve.server_public.encode())
-                socket.setsockopt(zmq.CURVE_SECRETKEY, self._curve.secret.encode())
+                socket.setsockopt(zmq.CURVE_SERVERKEY, server_key.encode())
+                socket.setsockopt(zmq.CURVE_SECRETKEY, self._curve.secret)
                 socket.setsockopt(zmq.CURVE_PUBLICKEY, self._curve.public.encode())
-            watch = socket.get_monitor_socket(_BROKEN)
+            watch = socket.get_monitor_socket(_BROKEN | _TURNED_AWAY)
             opened.append(watch)
             socket.connect(address)
         except zmq.ZMQError as error:
@@ -247,8 +280,7 @@ class ZmqEndpoint(LinkEndpoint):
         for connection in self._dialled:
             connection.linger_ms = linger_ms
         self._finish(tell=tell)
-        if self._zap is not None:
-            self._zap.close()
+        self._unguard()
         if self._router is not None:
             self._router.close(linger_ms)
         # Ends when everything is sent or has lingered long enough; the sockets are no longer ours.

@@ -30,26 +30,6 @@ MAX_FRAME_BYTES: Final = 256 * 1024 * 1024
 _IPC_PATH_MAX: Final = 107
 
 
-class CurveKeys(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys of one process, Z85 text of 40 characters each, for tcp.
-
-    Who may dial a listener is `allowed` (public keys); who answers is `server_public`. A fleet that shares
-    one key pair names it in all four places.
-    """
-
-    public: str
-    secret: str
-    server_public: str
-    allowed: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        for key in (self.public, self.secret, self.server_public, *self.allowed):
-            if len(key) != 40:
-                raise BusError("a CURVE key is 40 characters of Z85 text; make a pair with zmq.curve_keypair()")
-        if not self.allowed:
-            raise BusError("CURVE needs the public keys of those who may dial (allowed)")
-
-
 class ZmqOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Times in ms, marks in multipart messages."""
 
@@ -89,7 +69,7 @@ def apply_router_options(socket: zmq.Socket[bytes]) -> None:
     socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
 
 
-def check_address(address: str, curve: CurveKeys | None) -> None:
+def check_address(address: str) -> None:
     """Raises `BusError` for what can never be bound or dialled."""
     scheme, _, rest = address.partition("://")
     if scheme not in ("ipc", "tcp") or not rest:
@@ -97,8 +77,6 @@ def check_address(address: str, curve: CurveKeys | None) -> None:
     if scheme == "ipc":
         if len(rest.encode()) > _IPC_PATH_MAX:
             raise BusError(f"bus address {address!r}: the path is longer than {_IPC_PATH_MAX} bytes; use a shorter one")
-        if curve is not None:
-            raise BusError(f"bus address {address!r}: CURVE keys are for tcp:// only")
     else:
         host, colon, port = rest.rpartition(":")
         if not host or not colon or not (port == "*" or (port.isdigit() and int(port) < 65536)):

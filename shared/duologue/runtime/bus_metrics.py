@@ -34,6 +34,7 @@ class BusCounters(Protocol):
     live: int
     corrupt: int
     hellos_refused: dict[str, int]
+    keys_refused: dict[str, int]
 
     @property
     def links(self) -> Mapping[str, LinkCounters]: ...
@@ -90,6 +91,12 @@ class BusCollector(Collector):
         for reason, count in self._counters.hellos_refused.items():
             refused.add_metric([reason], count)
         yield refused
+        keys = CounterMetricFamily(
+            "duologue_bus_keys_refused", "Connections refused for their CURVE keys.", labels=["reason"]
+        )
+        for reason, count in self._counters.keys_refused.items():
+            keys.add_metric([reason], count)
+        yield keys
         yield CounterMetricFamily(
             "duologue_bus_corrupt_messages", "Unreadable messages of strangers.", value=self._counters.corrupt
         )

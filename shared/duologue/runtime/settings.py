@@ -183,17 +183,26 @@ class BusSettings(Section, frozen=True, kw_only=True):
     """How long a closing process tries to send what is queued."""
     high_water: Positive = 1000
     """Multipart messages that a ZeroMQ socket holds for one peer; beyond it a batch waits with us."""
-    curve_public_key: str = ""
-    """CURVE keys (Z85), for tcp: the fleet shares one pair."""
     curve_secret_key: str = ""
-    """The secret one of the pair."""
+    """The secret CURVE key of this process (Z85), for tcp. `duologue keys` makes pairs."""
+    curve_secret_file: str = ""
+    """The file that holds it instead."""
+    curve_allowed_keys: tuple[str, ...] = ()
+    """Public keys of the processes that are spoken to. One's own always is: a fleet may share one pair."""
+    curve_allowed_file: str = ""
+    """A file with more of them, one a line; a change counts from the next connection on."""
+    insecure: bool = False
+    """Speak by tcp without keys on an address that others can reach: only on a network that you trust."""
 
     def __post_init__(self) -> None:
         if self.expiry_s < 2 * self.heartbeat_s:
             raise ValueError("`expiry_s` must be at least twice `heartbeat_s`")
-        if bool(self.curve_public_key) != bool(self.curve_secret_key):
-            raise ValueError("`curve_public_key` and `curve_secret_key` go together")
-        if self.curve_public_key and not self.host:
+        if self.curve_secret_key and self.curve_secret_file:
+            raise ValueError("`curve_secret_key` and `curve_secret_file` are one or the other")
+        has_keys = bool(self.curve_secret_key or self.curve_secret_file)
+        if (self.curve_allowed_keys or self.curve_allowed_file) and not has_keys:
+            raise ValueError("`curve_allowed_keys` and `curve_allowed_file` need `curve_secret_file` (or _key)")
+        if has_keys and not self.host:
             raise ValueError("CURVE keys are for tcp: set `host`")
 
 

@@ -31,7 +31,6 @@ from duologue.bus.link import Peer
 from duologue.bus.machine import LinkOptions
 from duologue.bus.zmq import ZmqEndpoint
 from duologue.bus.zmq_options import (
-    CurveKeys,
     ZmqOptions,
     apply_options,
     apply_router_options,
@@ -56,8 +55,8 @@ class House:
     def __init__(self) -> None:
         self.endpoints: list[ZmqEndpoint] = []
 
-    async def start(self, name: str, handler: Recorder, bind: str = "", curve: CurveKeys | None = None) -> ZmqEndpoint:
-        endpoint = ZmqEndpoint(Peer(name, "shard", "i-" + name), handler, bind, options=OPTIONS, curve=curve)
+    async def start(self, name: str, handler: Recorder, bind: str = "") -> ZmqEndpoint:
+        endpoint = ZmqEndpoint(Peer(name, "shard", "i-" + name), handler, bind, options=OPTIONS)
         await endpoint.start()
         self.endpoints.append(endpoint)
         return endpoint
@@ -165,11 +164,11 @@ async def test_an_address_that_zeromq_refuses_and_too_many_sockets(
     asked: list[str] = []
     real = endpoint._dealer
 
-    def exhausted(address: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
+    def exhausted(address: str, server_key: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
         asked.append(address)
         if len(asked) < 3:
             raise BusError("too many open files")
-        return real(address)
+        return real(address, server_key)
 
     monkeypatch.setattr(endpoint, "_dealer", exhausted)
     dialler.ready[0].drop("closed")
@@ -384,39 +383,3 @@ def test_it_runs_on_uvloop(folder: Path) -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(main()) == list(range(200))
-
-
-# -- keys --------------------------------------------------------------------------------------------------
-
-
-def keys(server_public: str = "", allowed: tuple[str, ...] = ()) -> CurveKeys:
-    public, secret = (key.decode() for key in zmq.curve_keypair())
-    return CurveKeys(public=public, secret=secret, server_public=server_public or public, allowed=allowed or (public,))
-
-
-async def test_who_holds_a_listed_key_may_talk_and_nobody_else(house: House) -> None:
-    listener = Recorder()
-    insider = keys()
-    fleet = keys(allowed=(insider.public,))
-    insider = CurveKeys(
-        public=insider.public, secret=insider.secret, server_public=fleet.public, allowed=insider.allowed
-    )
-    endpoint = await house.start("listener", listener, "tcp://127.0.0.1:*", fleet)
-    unlisted, unencrypted, welcome = Recorder(), Recorder(), Recorder()
-    (await house.start("unlisted", unlisted, curve=keys(fleet.public))).dial("listener", endpoint.address)
-    (await house.start("unencrypted", unencrypted)).dial("listener", endpoint.address)
-    (await house.start("welcome", welcome, curve=insider)).dial("listener", endpoint.address)
-    await welcome.until(lambda: len(welcome.ready) == 1)
-    assert welcome.ready[0].send(unit(3))
-    await listener.until(lambda: listener.units == [3])
-    await listener.until(lambda: endpoint.strangers_refused > 0)
-    assert unlisted.ready == unencrypted.ready == []
-
-
-def test_keys_of_the_wrong_shape_and_ipc_with_keys() -> None:
-    with pytest.raises(BusError, match="40 characters"):
-        CurveKeys(public="short", secret="x" * 40, server_public="x" * 40, allowed=("x" * 40,))
-    with pytest.raises(BusError, match="allowed"):
-        CurveKeys(public="x" * 40, secret="x" * 40, server_public="x" * 40, allowed=())
-    with pytest.raises(BusError, match="tcp:// only"):
-        ZmqEndpoint(Peer("a", "shard", "i"), Recorder(), "ipc:///x", curve=keys())

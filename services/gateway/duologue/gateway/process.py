@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from functools import partial
 
-from duologue.bus.configured import dialling_endpoint
+from duologue.bus.configured import dialling_endpoint, is_loopback
 from duologue.bus.link import Endpoint, LinkHandler, Peer
 from duologue.protocol.duplex import SessionLimits
 from duologue.runtime.settings import BusSettings, GatewaySettings, SystemSettings
@@ -20,21 +19,12 @@ class CannotStart(Exception):
 
 def check_exposure(settings: GatewaySettings) -> None:
     """Without keys only this machine may connect. Raises `CannotStart`."""
-    if settings.api_keys or settings.insecure or _is_loopback(settings.host):
+    if settings.api_keys or settings.insecure or is_loopback(settings.host):
         return
     raise CannotStart(
         f"refusing to listen on {settings.host} without keys: set [gateway] api_keys, "
         "listen on 127.0.0.1, or say --insecure"
     )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def make_store(settings: SystemSettings) -> RedisStore:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from duologue.bus.configured import advertised, listening_endpoint
+from duologue.bus.configured import listening_endpoint
 from duologue.model.catalog import find_pipeline
 from duologue.runtime.incarnation import process_incarnation
 from duologue.runtime.settings import SessionSettings, StoreSettings, SystemSettings
@@ -28,7 +28,7 @@ def build_shard(settings: SystemSettings, *, id: str = "", record_to: Path | Non
     name = id or settings.session.id or f"shard-{process_incarnation()[:6]}"
     session = settings.session
     return Shard(
-        options_of(settings, name, advertise=advertised(settings.bus), record_to=record_to),
+        options_of(settings, name, record_to=record_to),
         pipelines=load_served([find_pipeline(pipeline) for pipeline in settings.pipelines]),
         store=_store(settings.store),
         make_endpoint=partial(listening_endpoint, settings.bus),
@@ -59,9 +59,7 @@ def _store(store: StoreSettings) -> RedisStore:
         raise SettingsError(f"[store] url or journal_url: {error}") from None
 
 
-def options_of(
-    settings: SystemSettings, id: str, *, advertise: str = "", record_to: Path | None = None
-) -> ShardOptions:
+def options_of(settings: SystemSettings, id: str, *, record_to: Path | None = None) -> ShardOptions:
     session = settings.session
     return ShardOptions(
         id=id,
@@ -72,7 +70,6 @@ def options_of(
         reaper_interval_s=session.reaper_interval_s,
         beat_s=settings.bus.heartbeat_s,
         expiry_s=settings.bus.expiry_s,
-        advertise=advertise,
         record_to=record_to,
         shutdown_s=session.drain_s,
     )
@@ -85,6 +82,7 @@ def limits_of(settings: SystemSettings) -> SessionLimits:
         disconnect_grace_s=session.disconnect_grace_s,
         max_session_s=session.max_session_s,
         max_pending_input_bytes=session.max_pending_input_bytes,
+        max_input_age_s=session.max_input_age_s,
         max_pending_turns=session.max_pending_turns,
         max_output_bytes=session.max_output_bytes,
         max_output_events=session.max_output_events,

@@ -100,8 +100,6 @@ class ShardOptions(msgspec.Struct, frozen=True, kw_only=True):
     beat_s: float = BEAT_S
     expiry_s: float = EXPIRY_S
     """Of the registration."""
-    advertise: str = ""
-    """The bus address that others dial, where it differs from the one bound."""
     record_to: Path | None = None
     shutdown_s: float = 10.0
 
@@ -203,6 +201,7 @@ class Shard:
             accepting=lambda: self.admission.accepting,
             every_s=options.sweep_s,
         )
+        manager.takes_in = self._due.stir
         self.chat = ChatTurns(
             pipelines=pipelines,
             open_machine=open_machine,
@@ -252,7 +251,7 @@ class Shard:
             kind="shard",
             id=self.options.id,
             incarnation=self.incarnation,
-            endpoint=self.options.advertise or self.endpoint.address,
+            endpoint=self.endpoint.address,
             capacity=max_sessions,
             load=len(admission),
             pipelines=tuple(pipeline.name for pipeline in self.pipelines),

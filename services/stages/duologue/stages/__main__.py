@@ -71,7 +71,6 @@ async def _serve(settings: SystemSettings, id: str, group: str, pipelines: Seque
         pipelines,
         registry=ScriptedRegistry(store),
         make_endpoint=partial(listening_endpoint, settings.bus),
-        advertise=settings.bus.advertise,
     )
     readiness = Readiness("registered")
     exposition = ExpositionServer(readiness, lambda: _metrics(process), process.worker.drain)

@@ -55,8 +55,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerProcess:
-    """`advertise`: the host name that others dial, where it is not the one that is bound. `leave` ends the
-    process at once, past threads that do not end. `incarnation`: where it is not the process's own.
+    """`leave` ends the process at once, past threads that do not end. `incarnation`: where it is not the process's own.
     `owns_process`: False where the process is somebody else's, whose garbage collector is left alone."""
 
     def __init__(
@@ -66,7 +65,6 @@ class WorkerProcess:
         *,
         registry: Registry,
         make_endpoint: MakeEndpoint,
-        advertise: str = "",
         leave: Callable[[int], None] = os._exit,
         incarnation: str = "",
         owns_process: bool = True,
@@ -81,12 +79,11 @@ class WorkerProcess:
         self.registration = WorkerRegistration(
             registry,
             lambda: describe(
-                self.worker, options.group, options.id, self.incarnation, self._address(), self.metrics_url
+                self.worker, options.group, options.id, self.incarnation, self.endpoint.address, self.metrics_url
             ),
             options.expiry_s,
         )
         self._pipelines = pipelines
-        self._advertise = advertise
         self._leave = leave
         self._owns_process = owns_process
 
@@ -105,12 +102,6 @@ class WorkerProcess:
             freeze_gc()
         names = ", ".join(f"{stage.pipeline}/{stage.spec.name}" for stage in self.worker.stages.values())
         _log.info("worker %s is ready at %s: %s", self.options.id, self.endpoint.address, names)
-
-    def _address(self) -> str:
-        address = self.endpoint.address
-        if not self._advertise or not address.startswith("tcp://"):
-            return address
-        return f"tcp://{self._advertise}:{address.rpartition(':')[2]}"
 
     async def run(self, asked_to_stop: Stop) -> int:
         """Serve until asked to stop, replaced, or hung; the exit code."""
