@@ -56,7 +56,7 @@ async def dial(url: str, headers: dict[str, str], timeout_s: float) -> Transport
         )
     except InvalidStatus as refused:
         raise _refusal(url, refused.response) from None
-    except (OSError, InvalidHandshake, TimeoutError) as error:
+    except (OSError, InvalidHandshake, ConnectionClosed, TimeoutError) as error:  # closed: before it was asked
         raise DuplexConnectionError(f"cannot connect to {_shown(url)}: {error}") from None
     return WebSocketTransport(ws)
 
