@@ -73,6 +73,7 @@ async def _serve(settings: SystemSettings, id: str, group: str, pipelines: Seque
         make_endpoint=partial(listening_endpoint, settings.bus),
     )
     readiness = Readiness("registered")
+    readiness.add_probe("drain", lambda: "it is being drained" if process.worker.draining_s >= 0 else "")
     exposition = ExpositionServer(readiness, lambda: _metrics(process), process.worker.drain)
     try:
         async with StopSignals() as stop:
