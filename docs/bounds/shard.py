@@ -17,8 +17,9 @@ from duologue.session import (
     mailbox,
     offload,
     opening,
+    usage_hook,
 )
-from duologue.session.core import pictures, rebuild, stages
+from duologue.session.core import pictures, rebuild, stages, story
 from duologue.session.core.limits import SessionLimits
 
 _SET = SystemSettings()
@@ -279,6 +280,25 @@ BOUNDS = (
         "an older one is never written",
         ("duologue_session_checkpoint_seconds",),
         (_SHELL + "test_checkpoints.py::test_of_those_that_wait_only_the_newest_is_written",),
+    ),
+    Bound(
+        "accounts of ended sessions that `[usage] url` has not taken",
+        str(usage_hook.MAX_WAITING),
+        "`session/usage_hook.py`",
+        "the newest is written to the log instead; so is one that is refused, or not taken after 8 attempts",
+        ("duologue_session_usage_accounts_total", "duologue_session_usage_waiting_sessions"),
+        (
+            _SHELL + "test_usage_hook.py::test_what_waits_is_bounded_and_what_is_dropped_is_logged",
+            _SHELL + "test_usage_hook.py::test_a_receiver_that_stays_away_is_given_up_after_so_many_attempts",
+        ),
+    ),
+    Bound(
+        "steps in the story of a session (`duologue session show`)",
+        str(story.LENGTH),
+        "`session/core/story.py`",
+        "the oldest is forgotten",
+        ("duologue_session_live_sessions",),
+        (_CORE + "test_story.py::test_only_the_last_steps_are_kept_and_an_endless_id_is_cut",),
     ),
     Bound(
         "releases of ended sessions that the store has not confirmed",

@@ -38,6 +38,8 @@ class ShardRecord(msgspec.Struct, frozen=True):
     max_sessions: int
     accepting: bool = True
     metrics_url: str = ""
+    operator_token: str = ""
+    """Whoever can read it may look into this shard's sessions, and end them. Never shown."""
 
 
 class StageRecord(msgspec.Struct, frozen=True):

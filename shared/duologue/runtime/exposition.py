@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 from urllib.parse import parse_qsl
 
 from duologue.runtime.health import Readiness
@@ -20,18 +20,39 @@ from duologue.runtime.metric_registry import CONTENT_TYPE
 MAX_HEAD_BYTES: Final = 8192
 MAX_CONNECTIONS: Final = 32
 REQUEST_TIMEOUT_S: Final = 5.0
+BEARER: Final = "bearer "
 DRAIN_S: Final = 30.0
 MAX_DRAIN_S: Final = 3600.0
 _JSON: Final = "application/json"
 
 
+class Asked(NamedTuple):
+    """One request of an operator."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    bearer: str
+    """The token that came with it; empty: none."""
+
+
+Operator = Callable[[Asked], tuple[HTTPStatus, bytes] | None]
+"""Status and JSON, or None: there is no such thing to ask."""
+
+
 class ExpositionServer:
     """`metrics` renders the text exposition. `drain` is told in how many seconds the process is to be empty; None: it
-    cannot. `start` answers the address that it listens on."""
+    cannot. `operator` answers whatever else the process can be asked, in JSON. `start` answers the address that it
+    listens on."""
 
     def __init__(
-        self, readiness: Readiness, metrics: Callable[[], bytes], drain: Callable[[float], None] | None = None
+        self,
+        readiness: Readiness,
+        metrics: Callable[[], bytes],
+        drain: Callable[[float], None] | None = None,
+        operator: Operator | None = None,
     ) -> None:
+        self._operator = operator
         self._drain = drain
         self._readiness = readiness
         self._metrics = metrics
@@ -54,8 +75,12 @@ class ExpositionServer:
         await self._server.wait_closed()
         self._server = None
 
-    def answer(self, method: str, path: str, query: str = "") -> tuple[HTTPStatus, str, bytes]:
+    def answer(self, method: str, path: str, query: str = "", bearer: str = "") -> tuple[HTTPStatus, str, bytes]:
         """Status, content type and body."""
+        if self._operator is not None:
+            answer = self._operator(Asked(method, path, dict(parse_qsl(query)), bearer))
+            if answer is not None:
+                return answer[0], _JSON, answer[1]
         if path == "/drain" and method == "POST" and self._drain is not None:
             return self._begin_drain(query)
         if method not in ("GET", "HEAD"):
@@ -83,6 +108,16 @@ class ExpositionServer:
 
 def _error(status: HTTPStatus) -> tuple[HTTPStatus, str, bytes]:
     return status, _JSON, json.dumps({"error": status.phrase}).encode()
+
+
+def _bearer(head: bytes) -> str:
+    """The token of the request's `Authorization`, or nothing."""
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.decode("latin-1").partition(":")
+        value = value.strip()
+        if name.lower() == "authorization" and value.lower().startswith(BEARER):
+            return value[len(BEARER) :].strip()
+    return ""
 
 
 class _Connection(asyncio.Protocol):
@@ -127,7 +162,7 @@ class _Connection(asyncio.Protocol):
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             return self._write(*_error(HTTPStatus.BAD_REQUEST))
         method, (target, _, query) = words[0], words[1].partition("?")
-        status, kind, body = self._server.answer(method, target, query)
+        status, kind, body = self._server.answer(method, target, query, _bearer(head))
         return self._write(status, kind, body, bare=method == "HEAD")
 
     def _write(self, status: HTTPStatus, kind: str, body: bytes, *, bare: bool = False) -> None:

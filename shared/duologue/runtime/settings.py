@@ -206,6 +206,23 @@ class BusSettings(Section, frozen=True, kw_only=True):
             raise ValueError("CURVE keys are for tcp: set `host`")
 
 
+class UsageSettings(Section, frozen=True, kw_only=True):
+    """What is told of each session at its end."""
+
+    log: bool = False
+    """One JSON line by the logger `duologue.usage`."""
+    url: str = ""
+    """Where to POST it as JSON (http:// or https://); empty: nowhere."""
+    token: str = ""
+    """Sent there as a bearer token."""
+    timeout_s: Span = 5.0
+    """How long an answer may take; then it is tried again."""
+
+    def __post_init__(self) -> None:
+        if self.url and not self.url.startswith(("http://", "https://")):
+            raise ValueError("`url` begins with http:// or https://")
+
+
 class LogSettings(Section, frozen=True, kw_only=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
     """What is logged."""
@@ -237,6 +254,7 @@ class SystemSettings(Section, frozen=True, kw_only=True):
     store: StoreSettings = StoreSettings()
     bus: BusSettings = BusSettings()
     log: LogSettings = LogSettings()
+    usage: UsageSettings = UsageSettings()
     supervisor: SupervisorSettings = SupervisorSettings()
     pipelines: tuple[str, ...] = ("loopback", "loopback-1s", "loopback-talk", "cascade")
     """Names of installed pipelines, or paths of TOML files. The first is the default model."""

@@ -86,6 +86,23 @@ class DuplexSessionManager:
     def opening(self) -> int:
         return len(self._opening)
 
+    # -- for an operator -------------------------------------------------------------------------------
+
+    def resident(self, session_id: str) -> Resident | None:
+        """The session, if it is here."""
+        return self._residents.get(session_id)
+
+    def kill(self, session_id: str, reason: str, close_code: int) -> bool:
+        """End the session; one that is being opened ends as it opens. False: it is not here."""
+        resident = self._residents.get(session_id)
+        if resident is not None:
+            resident.runner.post(facts.CloseRequested(reason, close_code))
+            return True
+        opening = self._opening.get(session_id)
+        if opening is not None:
+            opening.abandoned = True
+        return opening is not None
+
     # -- open ------------------------------------------------------------------------------------------
 
     def on_open(self, link: Link, message: OpenSession, frames: Sequence[bytes]) -> None:

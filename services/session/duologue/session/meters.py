@@ -15,6 +15,7 @@ from prometheus_client import Counter
 
 from duologue.runtime import metrics
 from duologue.runtime.metric_registry import render
+from duologue.session.core.engine_session import Totals as Used
 
 if TYPE_CHECKING:
     from duologue.session.shard import Shard
@@ -55,6 +56,27 @@ class Totals:
             child.follow(value)
 
 
+class PipelineUsage:
+    """What the sessions of one pipeline came to."""
+
+    def __init__(self, pipeline: str) -> None:
+        self._input_s = Total(metrics.SESSION_INPUT_AUDIO.labels(pipeline))
+        self._output_s = Total(metrics.SESSION_OUTPUT_AUDIO.labels(pipeline))
+        self._interruptions = Total(metrics.SESSION_INTERRUPTIONS.labels(pipeline))
+        self._responses = {
+            outcome: Total(metrics.SESSION_RESPONSES.labels(pipeline, outcome))
+            for outcome in ("completed", "cancelled", "failed")
+        }
+
+    def follow(self, used: Used) -> None:
+        self._input_s.follow(used.input_ms / 1000)
+        self._output_s.follow(used.output_ms / 1000)
+        self._interruptions.follow(used.interruptions)
+        self._responses["completed"].follow(used.responses - used.cancelled - used.failed)
+        self._responses["cancelled"].follow(used.cancelled)
+        self._responses["failed"].follow(used.failed)
+
+
 class Meters:
     """Reads one shard. Used from the loop's thread."""
 
@@ -84,6 +106,9 @@ class Meters:
         self._overflows = Totals(metrics.SESSION_OUTPUT_OVERFLOWS, ("close", "fail_response"))
         self._faults = Totals(metrics.SESSION_CORE_FAULTS, ("restored", "closed", "broken"))
         self._tokens = Totals(metrics.SESSION_TOKENS, ("input_text_tokens", "output_text_tokens"))
+        self._usage = {pipeline.name: PipelineUsage(pipeline.name) for pipeline in shard.pipelines}
+        self._accounts = Totals(metrics.SESSION_ACCOUNTS, ("sent", "dropped", "given_up"))
+        self._account_retries = Total(metrics.SESSION_ACCOUNT_RETRIES)
         self._rebuilds = {
             (kind, outcome): Total(metrics.SESSION_REBUILDS.labels(kind, outcome))
             for kind in ("input", "history")
@@ -105,6 +130,7 @@ class Meters:
         self._sessions()
         self._counts()
         self._observed()
+        self._used()
         return render(PROCESSES)
 
     def _sessions(self) -> None:
@@ -152,6 +178,18 @@ class Meters:
         for resident in shard.manager.residents:
             stale.update(resident.runner.machine.stale)
         self._stale.follow(stale)
+
+    def _used(self) -> None:
+        """What sessions came to, by pipeline, and what became of their accounts."""
+        used = dict(self._shard.tallies.totals)
+        for resident in self._shard.manager.residents:
+            used[resident.pipeline] = used.get(resident.pipeline, Used()).plus(resident.totals_here)
+        for pipeline, meter in self._usage.items():
+            meter.follow(used.get(pipeline, Used()))
+        if (hook := self._shard.accounts.hook) is not None:
+            self._accounts.follow(hook.outcomes)
+            self._account_retries.follow(hook.retries)
+            metrics.SESSION_ACCOUNTS_WAITING.set(len(hook))
 
     def _observed(self) -> None:
         """What the sessions measured of themselves, those that have ended included."""

@@ -71,6 +71,7 @@ def options_of(settings: SystemSettings, id: str, *, record_to: Path | None = No
         beat_s=settings.bus.heartbeat_s,
         expiry_s=settings.bus.expiry_s,
         record_to=record_to,
+        usage=settings.usage,
         shutdown_s=session.drain_s,
     )
 

@@ -9,18 +9,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import msgspec
+
 from duologue.bus.link import Link
 from duologue.bus.messages import Attach, CloseStages, Covered, OwnerChanged
 from duologue.fence import Owner, StageFence
+from duologue.session.accounts import Parties
 from duologue.session.attachment import Attachment
 from duologue.session.checkpoints import Checkpointer
 from duologue.session.core import commands as facts
 from duologue.session.core import effects as orders
+from duologue.session.core.engine_session import Totals
 from duologue.session.detached import YIELD_S
 from duologue.session.inheriting import Inherited
 from duologue.session.input_tape import InputTape
 from duologue.session.mailbox import Mailbox
-from duologue.session.opening import Opened, Opening
+from duologue.session.opening import Opened, Opening, StoredExtra
 from duologue.session.output import SessionOutput
 from duologue.session.refusals import INTERNAL
 from duologue.session.runner import DuplexSessionRunner
@@ -35,6 +39,7 @@ class Resident:
 
     __slots__ = (
         "_around",
+        "_before",
         "_greeting",
         "_inherited",
         "_over",
@@ -45,12 +50,15 @@ class Resident:
         "runner",
         "session_id",
         "touched_at",
+        "who",
     )
 
     def __init__(self, opened: Opened | Inherited, around: Surroundings, over: Over) -> None:
         opening, owner = opened.opening if isinstance(opened, Opened) else opened, opened.owner
         self.session_id = opening.session_id
         self.pipeline = opening.pipeline.name
+        self.who = _parties(opened)
+        self._before = opened.machine.totals
         self._inherited = opened if isinstance(opened, Inherited) else None
         """Set until it is saved under our name."""
         self._parked: tuple[Link, Attach] | None = None
@@ -107,6 +115,11 @@ class Resident:
             tape.post = self.runner.post
         link = opening.link if isinstance(opening, Opening) else None
         self.attachment = Attachment(self.runner, link, around.make_egress, self.refused)
+
+    @property
+    def totals_here(self) -> Totals:
+        """What the session came to since it is here."""
+        return self.runner.machine.totals.since(self._before)
 
     def start(self, opened: Opened) -> None:
         """Perform what opening asked for, and tell the gateway that the session is here."""
@@ -192,8 +205,29 @@ class Resident:
         if self.refusal is not None:
             self.attachment.tell(OwnerChanged(self.session_id, self.refusal.owner))
         self.attachment.stop()
-        self._around.tallies.ended(self.runner.machine, self.pipeline)
+        machine = self.runner.machine
+        self._around.tallies.ended(machine, self.pipeline)
+        self._around.tallies.came_to(self.pipeline, self.totals_here)
+        if self.refusal is None:
+            self._around.accounts.close(self.who, machine.totals, machine.used, reason, machine.time)
         self._around.hub.release(self.runner.binding)
         if self.refusal is None:
             self._around.cleanup.release(self.session_id, self.runner.owner)
         self._over(self, reason)
+
+
+def _parties(opened: Opened | Inherited) -> Parties:
+    """Who it belongs to, and what it is."""
+    if isinstance(opened, Opened):
+        opening = opened.opening
+        principal, started_at, dialect = opening.message.principal, opening.opened_unix_s, opening.dialect
+    else:
+        record = opened.found.record
+        beginning = msgspec.msgpack.decode(record.extra, type=StoredExtra).beginning
+        started_at = 0.0 if beginning is None else beginning.opened_unix_s
+        principal, dialect = record.principal, record.dialect
+    pipeline = opened.opening.pipeline if isinstance(opened, Opened) else opened.pipeline
+    session_id = opened.opening.session_id if isinstance(opened, Opened) else opened.session_id
+    return Parties(
+        session_id=session_id, principal=principal, dialect=dialect, model=pipeline.name, started_at=started_at
+    )

@@ -21,6 +21,8 @@ from duologue.bus.endpoint import LinkEndpoint
 from duologue.bus.link import LinkHandler, Peer
 from duologue.model.records import ShardRecord, encode_record
 from duologue.runtime.incarnation import process_incarnation
+from duologue.runtime.settings import UsageSettings
+from duologue.session.accounts import Accounts
 from duologue.session.admission import Admission
 from duologue.session.background import Background
 from duologue.session.chat_turns import ChatTurns
@@ -38,6 +40,7 @@ from duologue.session.manager import DuplexSessionManager
 from duologue.session.membership import BEAT_S, EXPIRY_S, Membership, Replaced
 from duologue.session.offload import Job, OffloadPool
 from duologue.session.opening import Opener, OpenMachine
+from duologue.session.operator_routes import OperatorRoutes
 from duologue.session.pipelines import Pipelines
 from duologue.session.reaper import Reaper
 from duologue.session.recorder import Recorder
@@ -46,6 +49,7 @@ from duologue.session.stages import StageHub
 from duologue.session.surroundings import Surroundings
 from duologue.session.switchboard import Switchboard
 from duologue.session.tallies import Tallies
+from duologue.session.usage_hook import HttpPost, UsageHook
 from duologue.session.vitals import Vitals
 from duologue.session.workers import StageWorkers
 from duologue.store.ports import (
@@ -101,6 +105,7 @@ class ShardOptions(msgspec.Struct, frozen=True, kw_only=True):
     expiry_s: float = EXPIRY_S
     """Of the registration."""
     record_to: Path | None = None
+    usage: UsageSettings = UsageSettings()
     shutdown_s: float = 10.0
 
 
@@ -156,6 +161,7 @@ class Shard:
             options.mailbox,
             detector,
             Clockwork(),
+            self._make_accounts(options.usage),
         )
         opener = Opener(
             incarnation=self.incarnation,
@@ -169,6 +175,7 @@ class Shard:
         self.manager = manager = DuplexSessionManager(
             admission=self.admission, opener=opener, around=around, limits=options.limits
         )
+        self.operator = OperatorRoutes(manager)
         self.vitals = manager.vitals = Vitals(options.beat_s, options.expiry_s)
         self.inheritance = manager.inheritance = Inheritance(
             incarnation=self.incarnation,
@@ -220,6 +227,12 @@ class Shard:
         self._started = False
         self.metrics_url = ""
 
+    def _make_accounts(self, usage: UsageSettings) -> Accounts:
+        post = HttpPost(usage.url, token=usage.token, timeout_s=usage.timeout_s) if usage.url else None
+        self._telling = Background()
+        self.accounts = Accounts(log=usage.log, hook=None if post is None else UsageHook(post, self._telling))
+        return self.accounts
+
     # -- what others see -------------------------------------------------------------------------------
 
     def not_ready_because(self) -> str:
@@ -246,7 +259,9 @@ class Shard:
             )
             for pipeline in self.pipelines
         )
-        record = ShardRecord(records, len(admission), max_sessions, admission.accepting, self.metrics_url)
+        record = ShardRecord(
+            records, len(admission), max_sessions, admission.accepting, self.metrics_url, self.operator.token
+        )
         return Registration(
             kind="shard",
             id=self.options.id,
@@ -342,6 +357,7 @@ class Shard:
                     await self._due.leave(self.cleanup.release)
                     await self.background.settle()
         await self.background.close()
+        await self._tell_usage()
         await self.membership.leave()
         if self._pump_timer is not None:
             self._pump_timer.cancel()
@@ -349,6 +365,15 @@ class Shard:
         await self.store.close()
         self._end_threads()
         _log.info("shard %s has ended", self.options.id)
+
+    async def _tell_usage(self) -> None:
+        """What is known of the sessions that have ended; the log gets what is not taken in time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(USAGE_S):
+                await self._telling.settle()
+        await self._telling.close()
+        if self.accounts.hook is not None:
+            self.accounts.hook.close()
 
     def _end_threads(self) -> None:
         self.offload.close()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from duologue.session.accounts import Accounts
 from duologue.session.attachment import MakeEgress
 from duologue.session.background import Background
 from duologue.session.cleanup import Cleanup
@@ -33,3 +34,4 @@ class Surroundings:
     detector: SpeechDetector | None = None
     clockwork: Clockwork | None = None
     """None: each session has its own."""
+    accounts: Accounts = field(default_factory=Accounts)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from duologue.runtime import metrics
+from duologue.session.core.engine_session import Totals
 from duologue.session.core.observations import Observations
 from duologue.session.port import SessionMachine
 
@@ -44,6 +45,8 @@ class Tallies:
         self.overflows: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.tokens: Counter[str] = Counter()
+        self.totals: dict[str, Totals] = {}
+        """What sessions that have ended came to here, by pipeline."""
         self.adoption_s = metrics.SESSION_ADOPTION.observe
         self.handle_s = metrics.SESSION_HANDLE.observe
         self.checkpoint_bytes = metrics.SESSION_CHECKPOINT_BYTES.observe
@@ -67,6 +70,10 @@ class Tallies:
         self.rebuilds.update(observed.rebuilds)
         self.rebuild_units += observed.rebuild_units
         self.take(observed, pipeline)
+
+    def came_to(self, pipeline: str, here: Totals) -> None:
+        """A session is over, here at least, and has come to this here."""
+        self.totals[pipeline] = self.totals.get(pipeline, Totals()).plus(here)
 
     def take(self, observed: Observations, pipeline: str) -> None:
         """The latencies since the last time, into their histograms."""

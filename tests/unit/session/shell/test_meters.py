@@ -13,9 +13,11 @@ from unit.session.shell.shell_rig import FENCE, Shell
 from duologue.protocol.duplex import SessionHeartbeat
 from duologue.session.core import commands as facts
 from duologue.session.core import effects as orders
+from duologue.session.core.engine_session import Totals
 from duologue.session.core.observations import Observations
 from duologue.session.meters import Meters
 from duologue.session.shard import Shard
+from duologue.session.usage_hook import UsageHook
 
 pytestmark = pytest.mark.unit
 
@@ -42,6 +44,7 @@ class Metered:
             offload=shell.offload,
             detector=shell.detector,
             cleanup=around.cleanup,
+            accounts=around.accounts,
             hand_over=SimpleNamespace(outcomes={}),
             chat=SimpleNamespace(results={"completed": 2}, used=lambda name: 1),
         )
@@ -139,3 +142,53 @@ async def test_the_detectors_work_is_told(metered: Metered) -> None:
     detector.frames, detector.full = 5, 1
     assert metered.grown("detector_frames_total") == 5
     assert metered.grown("detector_full_total") == 1
+
+
+async def test_what_sessions_came_to_is_told_by_model_and_stays_when_they_have_ended(metered: Metered) -> None:
+    shell = metered.shell
+    machine = await shell.open()
+    machine.totals = Totals(2500.0, 1000.0, 6, 2, 1, 2)
+    spent = {
+        'input_audio_seconds_total{pipeline="toy"}': 2.5,
+        'output_audio_seconds_total{pipeline="toy"}': 1.0,
+        'responses_total{outcome="completed",pipeline="toy"}': 3,
+        'responses_total{outcome="cancelled",pipeline="toy"}': 2,
+        'responses_total{outcome="failed",pipeline="toy"}': 1,
+        'interruptions_total{pipeline="toy"}': 2,
+    }
+    assert {series: metered.grown(series) for series in spent} == spent
+    shell.manager.residents[0].runner.finish()
+    assert len(shell.manager) == 0
+    assert {series: metered.grown(series) for series in spent} == spent
+
+
+async def test_what_a_session_came_to_elsewhere_is_not_counted_again(metered: Metered) -> None:
+    shell = metered.shell
+    machine = await shell.open()
+    resident = shell.manager.residents[0]
+    resident._before = Totals(input_ms=60_000.0, responses=9)
+    machine.totals = Totals(input_ms=61_000.0, responses=10)
+    assert metered.grown('input_audio_seconds_total{pipeline="toy"}') == 1
+    assert metered.grown('responses_total{outcome="completed",pipeline="toy"}') == 1
+
+
+async def test_what_became_of_accounts_is_told(metered: Metered) -> None:
+    accounts, background = metered.shell.around.accounts, metered.shell.background
+    answers = [503, 404, 200]
+
+    async def post(session_id: str, body: bytes) -> int:
+        return answers.pop(0)
+
+    async def at_once(seconds: float) -> None:
+        pass
+
+    accounts.hook = UsageHook(post, background, capacity=2, sleep=at_once)
+    for number in range(3):
+        accounts.hook.put(f"s{number}", b"{}")
+    assert metered.value("usage_waiting_sessions") == 2
+    await background.settle()
+    told = {outcome: metered.grown(f'usage_accounts_total{{outcome="{outcome}"}}') for outcome in ("sent", "dropped")}
+    assert told == {"sent": 1, "dropped": 1}
+    assert metered.grown('usage_accounts_total{outcome="given_up"}') == 1
+    assert metered.grown("usage_retries_total") == 1
+    assert metered.value("usage_waiting_sessions") == 0

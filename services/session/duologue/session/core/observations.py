@@ -19,6 +19,7 @@ class Observations:
 
     __slots__ = (
         "_heard_at",
+        "_lag_s",
         "_lag_due_at",
         "_probe_at",
         "_probe_ms",
@@ -66,7 +67,7 @@ class Observations:
         self.unit_lag_s: deque[float] = deque(maxlen=KEPT)
         self._turn_ended_at = self._spoke_at = self._speech_at = self._run_from = _NEVER
         self._probe_at = self._probe_ms = _NEVER
-        self._lag_due_at = self._heard_at = 0.0
+        self._lag_due_at = self._heard_at = self._lag_s = 0.0
 
     def rebuilt(self, kind: str, outcome: str, took_s: float, units: int) -> None:
         """The rebuild of a context is over."""
@@ -136,8 +137,13 @@ class Observations:
     def unit_landed(self, through_ms: float, now: float) -> None:
         """All stages are through with a unit of input."""
         if self._probe_at >= 0 and through_ms >= self._probe_ms:
-            self.unit_lag_s.append(now - self._probe_at)
+            self._lag_s = now - self._probe_at
+            self.unit_lag_s.append(self._lag_s)
             self._probe_at = _NEVER
+
+    def lag_s(self, now: float) -> float:
+        """How far the model was behind when it was last measured, or is by now, if it is measured now and worse."""
+        return self._lag_s if self._probe_at < 0 else max(self._lag_s, now - self._probe_at)
 
     def input_dropped(self) -> None:
         """What was to be measured may never be submitted."""
