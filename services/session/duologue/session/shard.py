@@ -65,6 +65,8 @@ from duologue.store.ports import (
 _log = logging.getLogger("duologue.session")
 
 PUMP_TICK_S: Final = 0.05
+USAGE_S: Final = 2.0
+"""How long a shard that ends tries to have its accounts taken."""
 LEAVE_S: Final = 1.0
 """How long a shard that ends looks for what was handed over to it too late."""
 
