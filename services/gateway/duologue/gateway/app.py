@@ -74,7 +74,7 @@ class GatewayApp:
             return await self._refuse(send, judged)
         await send({"type": "websocket.accept", "subprotocol": offer.subprotocol, "headers": []})
         wire: Wire = scope["extensions"][EXTENSION]
-        remote = gateway.proxies.client_of((scope["client"] or ("",))[0], scope["headers"])
+        remote = gateway.proxies.client_of((scope.get("client") or ("",))[0], scope["headers"])
         await ClientSocket(gateway, offer, judged, wire, receive, secret, remote).run()
 
     async def _presented(self, offer: Offer) -> SecretPass | Refusal | None:
