@@ -1,7 +1,8 @@
 """The `due` sweep: this shard's sessions are written down, and those that others left are looked for.
 
-Rule 1. What is held is noted now and then: it only has to be found again after a death. The session's own record
-        decides who owns it.
+Rule 1. What is held is noted: it only has to be found again after a death. The session's own record decides who
+        owns it. What is being opened is noted at once (`stir`), while the store is asked for it: its client may be
+        gone by the time the shard dies, and then nobody else would ever look. What has ended is struck off now and then.
 Rule 2. A session of a dead shard that is attached to a living gateway is left to that one for `ASKED_S`: it knows
         whether the shard really does not answer, and asks the heir by itself.
 Rule 3. The heir is the first living shard in the rendezvous order of the session. Who is not, waits for
@@ -63,12 +64,27 @@ class DueSweep:
         self._noted: set[str] = set()
         self._renewed_at = float("-inf")
         self._dead_since: dict[str, float] = {}
+        self._stirred = asyncio.Event()
+
+    def stir(self) -> None:
+        """Something more is held: it is noted at once. Much at a time is one note."""
+        self._stirred.set()
 
     async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + self._every_s
         while True:
-            await asyncio.sleep(self._every_s)
             try:
-                await self.sweep()
+                async with asyncio.timeout_at(due):
+                    await self._stirred.wait()
+            except TimeoutError:
+                due = loop.time() + self._every_s
+                work = self.sweep()
+            else:
+                self._stirred.clear()
+                work = self._note(loop.time())
+            try:
+                await work
             except StoreUnavailable as error:
                 _log.debug("the sweep for lost sessions waits for the store: %s", error)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -71,6 +71,8 @@ class DuplexSessionManager:
         self._residents: dict[str, Resident] = {}
         self._moved = asyncio.Event()
         self._ending: facts.CloseRequested | None = None
+        self.takes_in: Callable[[], None] = lambda: None
+        """Called when a session more is held: it is to be noted where others find it."""
         self.inheritance: Inheritance
         """Set once, before anything is taken over."""
         self.vitals: Vitals
@@ -116,6 +118,7 @@ class DuplexSessionManager:
             link.send(*refused(session_id, error, message.dialect))
             return
         self._opening[session_id] = opening
+        self.takes_in()
         self._opener.start(opening, self._opened, self._not_opened)
 
     def _opened(self, opened: Opened) -> None:
@@ -289,8 +292,8 @@ class DuplexSessionManager:
         self._moved.set()
 
     def held(self) -> Collection[str]:
-        """The sessions that are here."""
-        return self._residents.keys()
+        """The sessions that are here, and those on their way to be."""
+        return self._residents.keys() | self._opening.keys()
 
     def _over(self, resident: Resident, reason: str) -> None:
         """Nothing of the session is left to do here."""
