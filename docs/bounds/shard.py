@@ -160,6 +160,14 @@ BOUNDS = (
         ),
     ),
     Bound(
+        "how long input waits for a model that hears all the time",
+        f"{_SET.session.max_input_age_s:g} s",
+        "`[session] max_input_age_s`",
+        "`input_backpressure` with `retry_after_ms`, until the model has caught up so far",
+        ("duologue_session_input_rejected_total", "duologue_session_unit_lag_seconds"),
+        (_CORE + "test_input_age.py::test_a_slow_model_gets_no_further_behind_than_the_limit",),
+    ),
+    Bound(
         "images in a conversation",
         f"{pictures.MAX_PICTURES}, {size(pictures.MAX_PICTURE_CHARS)} as data URLs",
         "`session/core/pictures.py`",

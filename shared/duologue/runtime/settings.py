@@ -106,6 +106,8 @@ class SessionSettings(Section, frozen=True, kw_only=True):
     """How often what has ended is swept, and silent sessions are renewed in the store."""
     max_pending_input_bytes: Positive = 16 * MIB
     """Input of one session that no stage has used, as float32 at 16 kHz."""
+    max_input_age_s: Span = 8.0
+    """How long input may wait for a model that hears all the time: one slower than real time gets no further behind."""
     max_pending_turns: Positive = 4
     """Commits of one session that wait for their turn."""
     max_output_bytes: Positive = 2 * MIB

@@ -2,7 +2,7 @@
 
 Rule 1. What is held is noted: it only has to be found again after a death. The session's own record decides who
         owns it. What is being opened is noted at once (`stir`), while the store is asked for it: its client may be
-        gone by the time the shard dies, and then nobody else would ever look. What has ended is struck off now and then.
+        gone by the time the shard dies, and then nobody else would ever look. What has ended is struck off later.
 Rule 2. A session of a dead shard that is attached to a living gateway is left to that one for `ASKED_S`: it knows
         whether the shard really does not answer, and asks the heir by itself.
 Rule 3. The heir is the first living shard in the rendezvous order of the session. Who is not, waits for

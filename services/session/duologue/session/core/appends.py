@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from duologue.protocol.duplex import AppendAudio, AudioFormat, Dialect, RealtimeProtocolError, resolve_rate
-from duologue.session.core import cancel, input_state, overlap, responses, silence, stages, turns
+from duologue.session.core import cancel, input_age, input_state, overlap, responses, silence, stages, turns
 from duologue.session.core.context import SessionContext
 from duologue.session.core.detection import FRAME_MS, Verdict
 from duologue.session.core.ears import loudness
@@ -48,6 +48,7 @@ def check(ctx: SessionContext, command: AppendAudio, source: AudioFormat) -> Non
     if refusal:
         raise RealtimeProtocolError("invalid_input_modality", refusal)
     make_room(ctx, model_bytes(ctx, len(command.audio), source) + sum(map(len, command.video_frames)))
+    input_age.check(ctx)
 
 
 def make_room(ctx: SessionContext, size: int) -> None:
@@ -180,6 +181,7 @@ def _buffer(ctx: SessionContext, pcm: bytes, segment: Segment) -> None:
     sound.feed.push(pcm, segment)
     silence.heard_input(ctx)
     stages.pump(ctx)
+    input_age.note(ctx)
     rest = len(sound.feed.pcm) % ctx.unit_bytes
     if rest < len(pcm):  # this append made a unit whole
         at_ms = ctx.state.intake.clock_ms - rest / 4 / ctx.traits.input_rate_hz * 1000

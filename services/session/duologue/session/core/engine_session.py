@@ -138,6 +138,8 @@ class Sound(msgspec.Struct):
     replaying: dict[int, int] = {}
     """Replays in the pipeline, and in how many stages each is being worked on."""
     paced_bytes: int = 0
+    marks: list[tuple[float, float]] = []
+    """While units wait in `feed`: sound up to this moment of the input had come by this time (see `input_age`)."""
 
     def drop_paced(self) -> None:
         """What waits to be told is void."""

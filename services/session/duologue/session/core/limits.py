@@ -17,6 +17,8 @@ class SessionLimits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     disconnect_grace_s: float = 30.0
     max_session_s: float = 3600.0
     max_pending_input_bytes: int = 16 * MIB
+    max_input_age_s: float = 8.0
+    """How long sound may wait for a model that hears all the time; beyond it further sound is refused."""
     max_pending_turns: int = 4
     max_output_bytes: int = 2 * MIB
     max_output_events: int = 512

@@ -28,6 +28,7 @@ class Observations:
         "_spoke_at",
         "_turn_ended_at",
         "barge_in_s",
+        "behind_at",
         "faults",
         "first_audio_s",
         "late_acks",
@@ -55,6 +56,8 @@ class Observations:
         """Playback acknowledgements that changed nothing."""
         self.rejected = 0
         """Commands of the client that were refused with `input_backpressure`."""
+        self.behind_at = _NEVER
+        """When sound was last refused because the model was too far behind."""
         self.tokens: dict[str, int] = {}
         """What the model counted, by kind."""
         self.rebuilds: dict[tuple[str, str], int] = {}
@@ -127,6 +130,10 @@ class Observations:
         self._speech_at = _NEVER
 
     # -- lag ----------------------------------------------------------------------------------------------
+
+    def model_behind(self, now: float) -> None:
+        """Sound is refused: what came before it waits too long already."""
+        self.behind_at = now
 
     def unit_complete(self, at_ms: float, now: float) -> None:
         """Input up to `at_ms` can be submitted: how long until the stages are through with it?"""
