@@ -207,7 +207,8 @@ class StageWorker(LinkHandler):
         """Give back everything that the session has here."""
         self.door.remove(binding)
         self._unkeep(binding)
-        for index, cursor in binding.cursors.items():
+        cursors, binding.cursors = binding.cursors, {}  # each refers back to its binding: nothing is left of the two
+        for index, cursor in cursors.items():
             self.stages[binding.pipeline, index].close(cursor)
 
     # -- units -----------------------------------------------------------------------------------------
