@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import redis
+from system.held import session_keys
 from system.running import RunningSystem, duologue, eventually, status
-from system.test_many_sessions import session_keys
 from system.test_supervisor import serves
 from system.wire import Wire, session_object
 

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-import redis
 from system.conftest import TwoGateways
-from system.running import eventually, status
+from system.held import held as system_held
+from system.running import eventually
 from system.wire import Wire, append, audio, breaks, level, pick, seqs, session_object, transcript
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 COUNTS = {"loopback": 56, "loopback-1s": 24, "loopback-talk": 48}
 UNIT_MS = {"loopback": 80, "loopback-1s": 1000, "loopback-talk": 80}
 SESSIONS = sum(COUNTS.values())
-SESSION_KEYS = ("s:", "c:", "in:", "j:", "jh:")
+PROCESSES = {"shard": 2, "worker": 2, "gateway": 2}
 
 
 async def open_one(url: str, model: str, number: int) -> Wire:
@@ -64,33 +64,10 @@ async def test_all_are_answered_and_nothing_is_left(served: TwoGateways) -> None
 
 
 def idle() -> dict[str, Any]:
-    return {"sessions": 0, "by_shard": [0, 0], "slots": 0, "sockets": 0, "keys": []}
+    return {"sessions": 0, "by_shard": [0, 0], "slots": 0, "sockets": 0, "keys": [], "processes": PROCESSES}
 
 
 def held(served: TwoGateways) -> dict[str, Any]:
-    """What the system says it holds: its registrations, and the keys of sessions in the store."""
-    answer = status("--home", str(served.system.home))
-    shards = [member["record"] for member in answer["members"] if member["kind"] == "shard"]
-    workers = [member["record"] for member in answer["members"] if member["kind"] == "worker"]
-    gateways = [member["record"] for member in answer["members"] if member["kind"] == "gateway"]
-    assert (len(shards), len(workers), len(gateways)) == (2, 2, 2)
-    return {
-        "sessions": sum(shard["sessions"] for shard in shards),
-        "by_shard": [shard["sessions"] for shard in shards],
-        "slots": sum(stage["slots_used"] for worker in workers for stage in worker["stages"]),
-        "sockets": sum(gateway["sockets"] for gateway in gateways),
-        "keys": session_keys(answer["system"]["redis_url"]),
-    }
-
-
-def session_keys(url: str) -> list[str]:
-    """SCAN: every key that holds something of a session. A session that is over leaves a mark that says only
-    that, for a minute, against what comes late."""
-    with redis.Redis.from_url(url) as store:
-        names = [key.decode() for key in store.scan_iter(count=1000)]
-        held = [name for name in names if name.startswith(SESSION_KEYS)]
-        return [name for name in held if not is_mark(store, name)]
-
-
-def is_mark(store: redis.Redis, name: str) -> bool:
-    return store.type(name) == b"hash" and bool(store.hexists(name, "x")) and 0 < int(store.ttl(name)) <= 60
+    now = system_held(served.system.home)
+    assert now["processes"] == PROCESSES
+    return now
