@@ -19,6 +19,8 @@ COMMANDS = {
     "drain": ("duologue.cli.drain", "take one process out of service without ending what it serves"),
     "status": ("duologue.cli.status", "processes, sessions and load of the running system"),
     "keys": ("duologue.cli.keys", "make the keys by which processes on several machines know each other"),
+    "sessions": ("duologue.cli.sessions", "who holds which session"),
+    "session": ("duologue.cli.session", "the story of one session, or its end"),
     "model": ("duologue.cli.model", "write a new model, or check one against the contract"),
     "doctor": ("duologue.cli.doctor", "say what is missing on this machine"),
 }

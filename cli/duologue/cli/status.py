@@ -68,7 +68,10 @@ def _as_json(state: SystemState | None, members: tuple[Registration, ...]) -> di
 def record_of(member: Registration) -> Any:
     """What it says of itself, by its kind."""
     kind = RECORDS.get(member.kind)
-    return msgspec.msgpack.decode(member.extra, type=kind) if kind and member.extra else None
+    record = msgspec.msgpack.decode(member.extra, type=kind) if kind and member.extra else None
+    if isinstance(record, ShardRecord):  # what is shown may be kept: see `held_sessions` for who needs the token
+        record = msgspec.structs.replace(record, operator_token="")
+    return record
 
 
 def _metrics_at(member: Registration) -> str:
