@@ -5,7 +5,7 @@ from __future__ import annotations
 from bounds.row import Bound, size
 
 from duologue.delivery.egress import EgressLimits
-from duologue.gateway import chores, envelope, front_door, outbound, secrets, wire
+from duologue.gateway import chores, connect_rate, envelope, front_door, outbound, secrets, wire
 from duologue.gateway.chat import answer as chat_answer
 from duologue.gateway.chat import request as chat_request
 from duologue.gateway.chat import turn as chat_turn_here
@@ -68,6 +68,18 @@ BOUNDS = (
             _GATEWAY + "test_front_door.py::"
             "test_beyond_the_bound_a_connection_is_refused_and_counted_and_upgrades_leave_the_count",
             _GATEWAY + "test_front_door.py::test_who_brings_no_whole_request_is_dropped",
+        ),
+    ),
+    Bound(
+        "WebSockets that are accepted each second",
+        f"{_SET.gateway.max_connects_per_s}; {connect_rate.BURST_S:g} s of them at once",
+        "`[gateway] max_connects_per_s`",
+        "the upgrade is answered 503 `resource_exhausted`; `Retry-After` and `retry_after_ms` are spread by chance over "
+        "the time that the crowd takes",
+        ("duologue_gateway_refused_total",),
+        (
+            _GATEWAY + "test_connect_rate.py::test_a_small_crowd_is_let_in_at_once_and_a_large_one_by_the_rate",
+            _GATEWAY + "test_gateway.py::test_a_crowd_is_let_in_by_the_rate",
         ),
     ),
     Bound(

@@ -53,6 +53,8 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     """A socket that has not opened a session by then is closed."""
     max_waiting_sockets: Positive = 256
     """Sockets that have not opened a session yet."""
+    max_connects_per_s: Positive = 200
+    """WebSockets that are accepted each second; of a crowd the rest is told when to come again."""
     max_frame_bytes: Positive = 15 * MIB
     """One frame of a client; a larger one is an error and closes with 1009."""
     max_sessions: Positive = 1024

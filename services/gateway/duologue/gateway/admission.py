@@ -1,6 +1,6 @@
 """Who may connect: judged before the WebSocket is accepted, answered in plain HTTP. SANS-I/O.
 
-Rule 1. Order: key, Origin, drain, place. Every alias and every resume passes the same checks; a client that
+Rule 1. Order: key, Origin, drain, rate, place. Every alias and every resume passes the same checks; a client that
         may be here to resume takes no new place, so none is asked for.
 Rule 2. Keys are compared as digests; nothing that is kept or printed reveals one.
 """
@@ -31,7 +31,9 @@ class Place(msgspec.Struct, frozen=True):
     """Some shard takes another session of the model that the query names (True if it names none)."""
     of_key: int = 0
     """Sessions of this principal."""
-    retry_after_s: int = 1
+    retry_after_ms: int = 1000
+    too_fast_ms: int = 0
+    """More clients come than are let in at a time: after so long this one may try again. 0: it is let in."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -40,7 +42,14 @@ class Refusal(msgspec.Struct, frozen=True):
     status: Literal[401, 403, 404, 503]
     code: str
     message: str
-    retry_after_s: int = 0
+    retry_after_ms: int = 0
+    reason: str = ""
+    """As it is counted, where the code says too little."""
+
+    @property
+    def retry_after_s(self) -> int:
+        """As the header has it: whole seconds, never earlier."""
+        return -(-self.retry_after_ms // 1000)
 
 
 class KeyRing:
@@ -88,7 +97,9 @@ class Admission:
     def place(self, offer: Offer, place: Place) -> Refusal | None:
         """Whether there is room for one more."""
         if place.draining:
-            return Refusal(503, "server_draining", "this server is being taken out of service", 1)
+            return Refusal(503, "server_draining", "this server is being taken out of service", place.retry_after_ms)
+        if place.too_fast_ms:
+            return Refusal(503, "resource_exhausted", "too many clients come at once", place.too_fast_ms, "rate")
         if place.waiting >= self._max_waiting:
             return _busy("too many sockets wait for their first message", place)
         if offer.may_resume:
@@ -116,7 +127,7 @@ class Admission:
 
 
 def _busy(message: str, place: Place) -> Refusal:
-    return Refusal(503, "resource_exhausted", message, place.retry_after_s)
+    return Refusal(503, "resource_exhausted", message, place.retry_after_ms)
 
 
 def _digest(key: str) -> bytes:

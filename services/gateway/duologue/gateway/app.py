@@ -27,7 +27,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_STORE_AWAY = Refusal(503, "store_unavailable", "the store does not answer; try again", 1)
+_STORE_AWAY = Refusal(503, "store_unavailable", "the store does not answer; try again", 1000)
 _NOT_FOUND = Refusal(404, "unknown_url", "there is no WebSocket here; see /v1/realtime and /v1/duplex")
 
 OPERATOR_PATHS = frozenset({"/metrics", "/readyz", "/health", "/drain"})
@@ -92,17 +92,19 @@ class GatewayApp:
 
     async def _refuse(self, send: Send, refusal: Refusal) -> None:
         """Answer the upgrade request as HTTP (the ASGI extension `websocket.http.response`)."""
-        self._gateway.tally.refused(refusal.code)
+        self._gateway.tally.refused(refusal.reason or refusal.code)
         headers = [(b"content-type", b"application/json")]
         if refusal.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
-        if refusal.retry_after_s:
+        if refusal.retry_after_ms:
             headers.append((b"retry-after", str(refusal.retry_after_s).encode()))
-        error = {
+        error: dict[str, object] = {
             "type": error_type_of(refusal.code),
             "code": refusal.code,
             "message": refusal.message,
         }
+        if refusal.retry_after_ms:
+            error["retry_after_ms"] = refusal.retry_after_ms
         body = msgspec.json.encode({"error": error})
         await send({"type": "websocket.http.response.start", "status": refusal.status, "headers": headers})
         await send({"type": "websocket.http.response.body", "body": body})

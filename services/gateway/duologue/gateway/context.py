@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from duologue.delivery.pump import Pumps
 from duologue.gateway.admission import Admission, Place
 from duologue.gateway.attachments import Attachments
 from duologue.gateway.chores import Chores
+from duologue.gateway.connect_rate import ConnectRate
 from duologue.gateway.gathering import Gathering
 from duologue.gateway.handshake import Offer
 from duologue.gateway.links import ShardLinks
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 
 MAX_GAPS: Final = 4096
+RETRY_AFTER_MS: Final = (1000, 3000)
+"""When a client that found no room may try again: by chance, so that those refused together do not come together."""
 
 
 @dataclass(slots=True)
@@ -60,6 +64,7 @@ class Gateway:
     gaps: dict[str, float] = field(default_factory=dict)
     """Sessions whose client was told of a gap here, and when: its next resume gets the items."""
 
+    connects: ConnectRate = field(default_factory=lambda: ConnectRate(GatewaySettings().max_connects_per_s))
     now: Callable[[], float] = time.monotonic
     store_ready: Callable[[], bool] = lambda: True
     """Whether the store answers now, as far as is known without asking it."""
@@ -83,6 +88,8 @@ class Gateway:
             free=len(self.attachments) < self.settings.max_sessions and self.router.takes(),
             model_free=offer.model not in self.router.models or self.router.takes(offer.model),
             of_key=self.attachments.of_principal(principal),
+            retry_after_ms=random.randint(*RETRY_AFTER_MS),
+            too_fast_ms=self.connects.take(self.now()),
         )
 
     def waiting(self) -> int:

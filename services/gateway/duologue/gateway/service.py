@@ -23,6 +23,7 @@ from duologue.gateway.attachments import Attachments
 from duologue.gateway.chat.endpoint import ChatCompletions
 from duologue.gateway.chat.turns import PendingTurns
 from duologue.gateway.chores import Chores
+from duologue.gateway.connect_rate import ConnectRate
 from duologue.gateway.context import Gateway
 from duologue.gateway.fleet import Fleet
 from duologue.gateway.front_door import PER_WAITING_SOCKET, FrontDoor
@@ -115,6 +116,7 @@ class GatewayService:
             settings=settings,
             limits=limits,
             proxies=TrustedProxies(settings.trusted_proxies),
+            connects=ConnectRate(settings.max_connects_per_s),
             now=clock,
         )
         self.endpoint = make_endpoint(self.links)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NoReturn
 
 from duologue.session.refusals import exhausted
 
@@ -57,12 +57,16 @@ class Admission:
         self._slots[session_id] = pipeline
         self._used[pipeline] += 1
 
+    def turn_away_behind(self) -> None:
+        """One more session would only make those that are here slower. Raises RealtimeProtocolError."""
+        self._refuse("model_behind", "the model is slower than real time for the sessions that it has")
+
     def give_back(self, session_id: str) -> None:
         pipeline = self._slots.pop(session_id, None)
         if pipeline is not None:
             self._used[pipeline] -= 1
 
-    def _refuse(self, reason: str, message: str) -> None:
+    def _refuse(self, reason: str, message: str) -> NoReturn:
         self.count_refusal(reason)
         raise exhausted(message)
 

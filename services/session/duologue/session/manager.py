@@ -47,6 +47,9 @@ _log = logging.getLogger("duologue.session")
 RETRY_INPUT_MS = 500
 """Told with `input_backpressure`: a unit or two are consumed in that time."""
 
+BEHIND_S = 5.0
+"""For so long after sound was refused because its model is too slow, a session counts as behind."""
+
 
 class DuplexSessionManager:
     """See the module. Its `on_...` methods are called from the bus, in the loop's thread."""
@@ -113,6 +116,8 @@ class DuplexSessionManager:
             if session_id in self._opening or session_id in self._residents:
                 raise RealtimeProtocolError("session_exists", "the session is open already")
             opening = self._opener.examine(link, message, frames[0] if frames else b"")
+            if self._behind(opening.pipeline.name):
+                self.admission.turn_away_behind()
             self.admission.take(session_id, opening.pipeline.name)
         except RealtimeProtocolError as error:
             link.send(*refused(session_id, error, message.dialect))
@@ -120,6 +125,12 @@ class DuplexSessionManager:
         self._opening[session_id] = opening
         self.takes_in()
         self._opener.start(opening, self._opened, self._not_opened)
+
+    def _behind(self, pipeline: str) -> bool:
+        """The model is too slow for most of its sessions, two at least: one alone may be its client's doing."""
+        machines = [r.runner.machine for r in self._residents.values() if r.pipeline == pipeline]
+        behind = sum(0 <= m.observed.behind_at >= m.time - BEHIND_S for m in machines)
+        return behind >= 2 and 2 * behind >= len(machines)
 
     def _opened(self, opened: Opened) -> None:
         """The record is ours and the machine is made: from here on the session runs."""

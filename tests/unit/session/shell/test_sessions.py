@@ -405,3 +405,20 @@ async def test_a_mailbox_without_room_for_control_ends_the_session(
     await shell.turn()
     assert shell.gateway.of(bus.Deliveries)[-1].events[-1].close_code == 1011
     assert shell.manager.residents[0].runner.closing == "internal_error"
+
+
+async def test_while_the_model_is_too_slow_for_most_nobody_more_is_let_in(shell: Shell) -> None:
+    first, second = await shell.open("a"), await shell.open("b")
+    first.time = second.time = 60.0
+    first.observed.model_behind(58.0)
+    await shell.open("c")
+    assert len(shell.manager) == 3, "one may be its client's own doing"
+    second.observed.model_behind(59.0)
+    shell.manager.residents[2].runner.finish()
+    await shell.open("d")
+    told, error = refusal(shell.gateway)
+    assert (told.session_id, told.code, error["retry_after_ms"]) == ("d", "resource_exhausted", 1000)
+    assert shell.admission.refused == {"model_behind": 1}
+    first.time = second.time = 65.0
+    await shell.open("e")
+    assert len(shell.manager) == 3, "they have caught up"
