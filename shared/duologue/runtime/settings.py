@@ -158,6 +158,8 @@ class StoreSettings(Section, frozen=True, kw_only=True):
     """Another server for the replay journal (it may run without append-only file); empty: the same."""
     timeout_s: Span = 2.0
     """The longest that one call may take."""
+    replicas: Count = 0
+    """So many replicas are to have a change of owner or token before it counts, or 100 ms have passed (WAIT)."""
     session_ttl_s: Span = 600.0
     """How long the keys of a session live after the last write."""
     journal_ttl_s: Span = 60.0

@@ -17,7 +17,7 @@ import redis.asyncio as aioredis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from duologue.store.holdings import ScriptedHoldings
@@ -55,6 +55,7 @@ class RedisRunner(ScriptRunner):
             socket_connect_timeout=timeout_s,
             retry=Retry(NoBackoff(), 1),
             protocol=2,
+            driver_info=None,  # telling it is a round trip more for each new connection
         )
         self._client = aioredis.Redis(connection_pool=pool)
         self._execute: Callable[..., Awaitable[Any]] = self._client.execute_command
@@ -83,6 +84,8 @@ class RedisRunner(ScriptRunner):
             return reply
         except (RedisError, OSError, TimeoutError) as error:
             self.stats.failed(script.name, _kind(error))
+            if isinstance(error, ReadOnlyError):
+                await self._look_elsewhere()
             reason = str(error) or type(error).__name__
             raise StoreUnavailable(f"{script.name}: {reason}") from error
 
@@ -96,6 +99,11 @@ class RedisRunner(ScriptRunner):
             written: list[Any] = await both.execute()
         first: Reply = written[0]
         return first
+
+    async def _look_elsewhere(self) -> None:
+        """The server behind our connections was made a replica: it writes no more, but it answers, so they would stay.
+        The idle ones are closed, and the next call goes where the address leads by then."""
+        await self._client.connection_pool.disconnect(inuse_connections=False)
 
     async def ping(self) -> None:
         """One round trip. Raises `StoreUnavailable`."""

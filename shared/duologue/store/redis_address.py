@@ -1,4 +1,8 @@
-"""Where a Redis or Valkey listens, from its URL, for connections that redis-py does not make."""
+"""Where a Redis or Valkey listens, from its URL, for connections that redis-py does not make.
+
+What is said of TLS in the query is said in redis-py's words, so that one URL serves both: `ssl_ca_certs`,
+`ssl_certfile`, `ssl_keyfile` (PEM files), `ssl_cert_reqs` (none, required), `ssl_check_hostname`.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +27,29 @@ class RedisAddress(msgspec.Struct, frozen=True):
     password: str = ""
     database: int = 0
     tls: bool = False
+    ca_certs: str = ""
+    certfile: str = ""
+    keyfile: str = ""
+    verify: bool = True
+    check_hostname: bool = True
 
     async def connect(self, protocol: Callable[[], _P]) -> _P:
         """A connected protocol. Raises `OSError`."""
         loop = asyncio.get_running_loop()
         if self.path:
             return (await loop.create_unix_connection(protocol, self.path))[1]
-        context = ssl.create_default_context() if self.tls else None
+        context = self._tls_context() if self.tls else None
         return (await loop.create_connection(protocol, self.host, self.port, ssl=context))[1]
+
+    def _tls_context(self) -> ssl.SSLContext:
+        """Raises `OSError` (ssl.SSLError) for files that are not there or no certificates."""
+        context = ssl.create_default_context(cafile=self.ca_certs or None)
+        if self.certfile:
+            context.load_cert_chain(self.certfile, self.keyfile or None)
+        context.check_hostname = self.check_hostname and self.verify
+        if not self.verify:
+            context.verify_mode = ssl.CERT_NONE
+        return context
 
     def greeting(self) -> tuple[tuple[str | int, ...], ...]:
         """The commands that come before any other on a new connection."""
@@ -70,4 +89,9 @@ def parse_address(url: str) -> RedisAddress:
         password=password,
         database=int(database),
         tls=parts.scheme == "rediss",
+        ca_certs=query.get("ssl_ca_certs", ""),
+        certfile=query.get("ssl_certfile", ""),
+        keyfile=query.get("ssl_keyfile", ""),
+        verify=query.get("ssl_cert_reqs", "required") != "none",
+        check_hostname=query.get("ssl_check_hostname", "true").lower() not in ("false", "0", "no", "off"),
     )

@@ -19,7 +19,7 @@ from duologue.gateway import rehoming
 from duologue.gateway.wire import RealtimeSocket
 from duologue.protocol.duplex import SessionClose
 from duologue.runtime.settings import GatewaySettings
-from duologue.store.ports import StoreUnavailable
+from duologue.store.ports import Owned, StoreUnavailable
 
 pytestmark = pytest.mark.unit
 
@@ -405,6 +405,30 @@ async def test_a_shard_that_does_not_say_how_far_it_numbered_is_asked_again(
     assert (await (await system.resume(created, after=1)).next())["type"] == "session.resumed"
 
 
+async def test_a_session_that_ended_just_now_has_expired_although_the_store_still_has_it(system: System) -> None:
+    """The client has the number of `session.closed`, the journal perhaps not yet, and the shard nothing any more."""
+    _, created = await system.open()
+    session_id = created["session"]["id"]
+    held = system.shard.sessions.pop(session_id)
+    client = await system.resume(created, after=9)
+    await turn()
+    await system.store.sessions.release(session_id, held.owner)
+    assert (await client.next())["error"]["code"] == "session_resume_expired"
+    assert (await client.closing())[0] == 1008
+
+
+async def test_a_session_that_moves_just_now_may_be_resumed_later(system: System) -> None:
+    _, created = await system.open()
+    session_id = created["session"]["id"]
+    held = system.shard.sessions.pop(session_id)
+    client = await system.resume(created, after=9)
+    await turn()
+    heir = await system.store.sessions.own(session_id, incarnation="another", above=held.owner.number)
+    assert isinstance(heir, Owned)
+    refused = await client.next()
+    assert (refused["error"]["code"], refused["error"]["retryable"]) == ("runtime_resume_failed", True)
+
+
 async def test_a_gap_is_told_and_is_no_dead_end(system: System) -> None:
     old, created = await system.open()
     await old.send("session.heartbeat")
@@ -618,6 +642,19 @@ async def test_a_full_system_says_when_to_come_again(system: System) -> None:
     await system.connect("/v1/duplex?autostart=0")  # it may be here to resume
 
 
+async def test_a_crowd_is_let_in_by_the_rate(system: System) -> None:
+    """Whether they are here to open or to resume: after a gateway died they all resume."""
+    await system.gateway("gateway-2", max_connects_per_s=1)
+    for _ in range(2):
+        await system.connect("/v1/duplex?autostart=0&resume=1", at=1)
+    with pytest.raises(InvalidStatus) as refusal:
+        await system.connect("/v1/duplex?autostart=0&resume=1", at=1)
+    answer = refusal.value.response
+    error = json.loads(answer.body or b"")["error"]
+    assert (answer.status_code, error["code"]) == (503, "resource_exhausted")
+    assert 500 <= error["retry_after_ms"] <= 1000 * int(answer.headers["Retry-After"])
+
+
 async def test_a_draining_gateway_tells_its_clients_and_takes_no_more(system: System) -> None:
     client, _ = await system.open()
     system.services[0].drain(0.05)
@@ -641,19 +678,6 @@ async def get(system: System, path: str) -> tuple[int, Any]:
     writer.close()
     await writer.wait_closed()
     return int(head.split()[1]), json.loads(body)
-
-async def test_a_crowd_is_let_in_by_the_rate(system: System) -> None:
-    """Whether they are here to open or to resume: after a gateway died they all resume."""
-    await system.gateway("gateway-2", max_connects_per_s=1)
-    for _ in range(2):
-        await system.connect("/v1/duplex?autostart=0&resume=1", at=1)
-    with pytest.raises(InvalidStatus) as refusal:
-        await system.connect("/v1/duplex?autostart=0&resume=1", at=1)
-    answer = refusal.value.response
-    error = json.loads(answer.body or b"")["error"]
-    assert (answer.status_code, error["code"]) == (503, "resource_exhausted")
-    assert 500 <= error["retry_after_ms"] <= 1000 * int(answer.headers["Retry-After"])
-
 
 
 async def test_models_are_listed_with_their_capabilities(system: System) -> None:

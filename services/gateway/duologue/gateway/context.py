@@ -115,4 +115,8 @@ class Gateway:
         """
         roster = await self.registry.members("gateway")
         heard = {member.incarnation for member in roster.members}
-        return self.router.gateways | heard | {self.incarnation}
+        return self.known_gateways() | heard
+
+    def known_gateways(self) -> frozenset[str]:
+        """Those of `live_gateways` that we have heard of already."""
+        return self.router.gateways | {self.incarnation}

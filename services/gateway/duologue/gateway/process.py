@@ -38,6 +38,7 @@ def make_store(settings: SystemSettings) -> RedisStore:
             limits=limits,
             session_ttl_s=store.session_ttl_s,
             timeout_s=store.timeout_s,
+            replicas=store.replicas,
         )
     except ValueError as error:
         raise CannotStart(f"[store] url: {error}") from None

@@ -83,22 +83,26 @@ class Resuming:
 
     async def _examined(self) -> Refused | None:
         gateway, step, dialect = self._gateway, self._step, self._connection.offer.dialect
-        self._live = await gateway.live_gateways()
-        found = await gateway.sessions.examine(
-            step.session_id,
-            token_digest=token_digest(step.token),
-            principal=self._principal,
-            dialect=dialect.value,
-            live_gateways=self._live,
+        here = gateway.attachments.of(step.session_id)
+        # At once, for a store may be far away. Who lives is asked for the activation, which compares the token again.
+        self._live, found, replay = await asyncio.gather(
+            gateway.live_gateways(),
+            gateway.sessions.examine(
+                step.session_id,
+                token_digest=token_digest(step.token),
+                principal=self._principal,
+                dialect=dialect.value,
+                live_gateways=gateway.known_gateways(),
+            ),
+            gateway.journal.read(step.session_id, step.cursor, limit=1),
         )
         if isinstance(found, ResumeRefused):
             return self._refused(found)
         holder = found.record.gateway
         self._held_elsewhere = holder in self._live and holder != gateway.incarnation
-        here = gateway.attachments.of(step.session_id)
         if here is not None:
             await here.trim_now()
-        replay = await gateway.journal.read(step.session_id, step.cursor, limit=1)
+            replay = await gateway.journal.read(step.session_id, step.cursor, limit=1)
         if replay.gap:
             return self._gap(replay.head_seq)
         link = await reach_owner(gateway, step.session_id, found.owner)
@@ -108,9 +112,24 @@ class Resuming:
             seq = await gateway.links.numbered(link, step.session_id, REACH_S)
             if seq is None:
                 return self._later("the session's shard did not answer")
+            if seq == 0:
+                return await self._ended_or_moved(found.owner)
             if step.cursor > seq:
                 return self._beyond()
         return None
+
+    async def _ended_or_moved(self, owner: Owner) -> Refused:
+        """Its shard has numbered nothing, or has the session no more: then what it left in the store is on its way out,
+        or a change of owner on its way in. Raises `StoreUnavailable`."""
+        until = self._gateway.now() + REACH_S
+        while self._gateway.now() < until:
+            found = await self._gateway.sessions.look_up(self._step.session_id)
+            if found is None:
+                return self._refused(ResumeRefused("session_resume_expired"))
+            if found.owner != owner:
+                return self._later("the session is moving to another shard")
+            await asyncio.sleep(ASK_S)
+        return self._beyond()
 
     def _beyond(self) -> Refused:
         return self._refuse("session_resume_conflict", "the cursor is beyond what was sent", POLICY)

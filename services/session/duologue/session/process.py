@@ -54,6 +54,7 @@ def _store(store: StoreSettings) -> RedisStore:
             limits=limits,
             session_ttl_s=store.session_ttl_s,
             timeout_s=store.timeout_s,
+            replicas=store.replicas,
         )
     except ValueError as error:
         raise SettingsError(f"[store] url or journal_url: {error}") from None
