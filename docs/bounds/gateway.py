@@ -74,8 +74,8 @@ BOUNDS = (
         "WebSockets that are accepted each second",
         f"{_SET.gateway.max_connects_per_s}; {connect_rate.BURST_S:g} s of them at once",
         "`[gateway] max_connects_per_s`",
-        "the upgrade is answered 503 `resource_exhausted`; `Retry-After` and `retry_after_ms` are spread by chance over "
-        "the time that the crowd takes",
+        "the upgrade is answered 503 `resource_exhausted`; `Retry-After` and `retry_after_ms` are spread by chance "
+        "over the time that the crowd takes",
         ("duologue_gateway_refused_total",),
         (
             _GATEWAY + "test_connect_rate.py::test_a_small_crowd_is_let_in_at_once_and_a_large_one_by_the_rate",

@@ -133,7 +133,8 @@ class Soak:
         rounds = BATCHES // 2 - 1
         if not 1 <= batch <= rounds:
             return 0
-        each, more = divmod(self.options.kills, rounds)
+        kills: int = self.options.kills
+        each, more = divmod(kills, rounds)
         return each + (batch <= more)
 
     def report(self) -> list[str]:

@@ -1,6 +1,6 @@
 """What a session measures of itself, for whoever runs it. SANS-I/O.
 
-Rule 1. Plain numbers beside the state, never in it: nothing of the session is decided by them, no checkpoint holds them.
+Rule 1. Plain numbers beside the state, never in it: the session decides nothing by them, no checkpoint holds them.
 Rule 2. Bounded: of each latency the last `KEPT` since somebody took them; of the lag one sample a second.
 """
 
