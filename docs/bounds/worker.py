@@ -9,6 +9,9 @@ from duologue.models.bridge.replies import MAX_OPEN
 from duologue.models.moshi import options as moshi
 from duologue.models.qwen3_omni.options import Options as TurnOptions
 from duologue.models.qwen3_omni.server import MAX_WAITING as MAX_PIECES
+from duologue.models.vllm_stream.options import MAX_WAITING as MAX_ORDERS
+from duologue.models.vllm_stream.options import EngineOptions as VllmOptions
+from duologue.models.vllm_stream.options import TurnOptions as HearingOptions
 from duologue.runtime.settings import SystemSettings
 from duologue.stages import cursor as stage_cursor
 from duologue.stages import outbox
@@ -100,5 +103,42 @@ BOUNDS = (
         "the answer is not read on until they were taken",
         ("duologue_worker_turn_waits_total",),
         ("unit/models/qwen3_omni/test_engine.py::test_an_answer_that_is_not_taken_is_not_read_on",),
+    ),
+    Bound(
+        "vllm: sessions, and the KV cache of their whole contexts",
+        "the stage's `slots`, and `context_tokens` of each in the cache",
+        "the pipeline's file",
+        "the open is refused with `resource_exhausted`",
+        ("duologue_worker_opens_refused_total", "duologue_worker_kv_tokens"),
+        (
+            "unit/models/vllm_stream/test_admission.py::test_sequences_are_counted_and_given_back",
+            "unit/models/vllm_stream/test_admission.py::test_contexts_are_set_aside_in_whole_blocks",
+            "models/vllm/test_streams.py::test_a_ninth_session_is_refused_and_the_eight_go_on",
+            "models/vllm/test_sound.py::test_a_session_that_does_not_fit_into_the_pool_is_refused_at_open",
+        ),
+    ),
+    Bound(
+        "vllm: the wait for the next token of an append",
+        f"{VllmOptions().append_timeout_s:g} s",
+        "`models/vllm_stream/options.py`",
+        "the request is aborted, the answer fails with `append_timeout` (the cascade's with `thinker_timeout`)",
+        ("duologue_worker_vllm_appends_total",),
+        ("models/vllm/test_streams.py::test_an_append_that_nobody_answers_fails_by_code_and_the_session_goes_on",),
+    ),
+    Bound(
+        "vllm: orders of a session that its request has not come to",
+        str(MAX_ORDERS),
+        "`models/vllm_stream/options.py`",
+        "the unit fails with `stage_backlog`",
+        ("duologue_worker_failed_units_total",),
+        ("models/vllm/test_sound.py::test_what_waits_for_a_request_is_bounded",),
+    ),
+    Bound(
+        "vllm: sound of one turn",
+        f"{HearingOptions(model='-').turn_audio_s:g} s",
+        "`models/vllm_stream/options.py`",
+        "its end is kept",
+        ("duologue_worker_turn_cuts_total",),
+        ("models/vllm/test_sound.py::test_of_a_turn_that_is_too_long_the_end_is_kept",),
     ),
 )

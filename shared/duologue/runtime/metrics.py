@@ -128,6 +128,9 @@ SESSION_CHAT_SLOTS = gauge("session", "chat_used_slots", "Chat turns under way."
 WORKER_SLOTS_USED = gauge("worker", "used_slots", "Slots taken.", ["pipeline", "stage"])
 WORKER_SLOTS = gauge("worker", "total_slots", "Slots there are.", ["pipeline", "stage"])
 WORKER_STATE_BYTES = gauge("worker", "state_bytes", "Model state held for sessions.", ["pipeline", "stage"])
+WORKER_KV_TOKENS = gauge(
+    "worker", "kv_tokens", "Tokens of sessions in a language model's cache.", ["pipeline", "stage"]
+)
 WORKER_QUEUE = histogram("worker", "queue_seconds", "A unit's wait for its step.", FAST_SECONDS, ["pipeline", "stage"])
 WORKER_COMPUTE = histogram("worker", "compute_seconds", "One step of a stage.", FAST_SECONDS, ["pipeline", "stage"])
 WORKER_BATCH = histogram("worker", "batch_units", "Units in one step.", BATCHES, ["pipeline", "stage"])
@@ -162,6 +165,12 @@ WORKER_TURN_REQUESTS = counter(
 )
 WORKER_TURN_WAITS = counter(
     "worker", "turn_waits", "Times that an answer was not read on because too much of it waited.", ["pipeline"]
+)
+WORKER_VLLM_APPENDS = counter(
+    "worker", "vllm_appends", "Appends to vLLM's requests, by what came of them.", ["model", "result"]
+)
+WORKER_VLLM_REOPENED = counter(
+    "worker", "vllm_reopened", "Requests of vLLM opened anew with what a session had in one that was lost.", ["model"]
 )
 WORKER_TURN_CUTS = counter(
     "worker", "turn_cuts", "Times that sound or turns left a conversation because of its bounds.", ["pipeline"]

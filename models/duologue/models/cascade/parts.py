@@ -66,6 +66,15 @@ def need_runtime(*modules: str) -> None:
             raise PipelineError(f"cascade: the Python package {module!r} is missing: {INSTALL}")
 
 
+def need_vllm() -> None:
+    """Raises PipelineError."""
+    if find_spec("vllm") is None:
+        raise PipelineError(
+            'cascade: options.thinker.engine = "vllm": vLLM is not installed here; give the stage thinker a worker of '
+            'its own with venv = "vllm" (`make env NAME=vllm`), as in cascade-vllm.toml'
+        )
+
+
 def missing_parts() -> list[str]:
     """What a machine lacks to run the cascade as it ships, one line each; for `duologue doctor`."""
     lines = []

@@ -5,11 +5,12 @@ Used by both halves; imports no engine library. A wrong key or value is a Pipeli
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from duologue.model.pipeline import PipelineError, PipelineSpec
+from duologue.models.vllm_stream.options import EngineOptions
 
 RATE_HZ = 16_000
 VOICE_RATE_HZ = 24_000
@@ -17,7 +18,7 @@ VOICE_RATE_HZ = 24_000
 PERSONA = "You are a helpful voice assistant. Answer in plain English, in one or two short sentences."
 """Chosen by trial for the small model in the package: it answers better to few words."""
 
-LOCAL_CONTEXT, REMOTE_CONTEXT = 1024, 16_384
+LOCAL_CONTEXT, REMOTE_CONTEXT, VLLM_CONTEXT = 1024, 16_384, 4096
 
 _Ms = Annotated[int, msgspec.Meta(ge=0, le=120_000)]
 _PositiveMs = Annotated[int, msgspec.Meta(ge=1, le=120_000)]
@@ -66,6 +67,8 @@ class Recognition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Thinker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    engine: Literal["", "vllm"] = ""
+    """vllm: a model in vLLM, the conversation of a session kept in its cache; empty: the URL's, or llama.cpp's."""
     url: str = ""
     """Base of an OpenAI-compatible API (".../v1"); empty: SmolLM2 in this process."""
     model: str = ""
@@ -75,12 +78,12 @@ class Thinker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 20.0
     """How long the URL may send nothing."""
     model_path: str = ""
-    """Another GGUF file with a chat template."""
+    """Another GGUF file with a chat template. For vLLM: a folder, or an id of the hub."""
     threads: _Count = 1
     parallel: _Count = 8
     """Answers thought at once by the local model; each keeps its own prompt cache."""
     context_tokens: Annotated[int, msgspec.Meta(ge=256)] | None = None
-    """For each answer, prompt and answer together; without it 1024 here and 16384 at a URL."""
+    """For each answer, prompt and answer together; without it 1024 here, 4096 in vLLM and 16384 at a URL."""
     max_tokens: _Count = 110
     """Of the words of an answer."""
     call_tokens: Annotated[int, msgspec.Meta(ge=0)] = 512
@@ -94,10 +97,15 @@ class Thinker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_sentences: _Count = 3
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] = 0.0
     instructions: str = PERSONA
+    vllm: EngineOptions = EngineOptions()
+    """How vLLM is run."""
+    template: dict[str, Any] = {}
+    """More arguments of the chat template, for vLLM: `enable_thinking = false`."""
 
     @property
     def context(self) -> int:
-        return self.context_tokens or (REMOTE_CONTEXT if self.url else LOCAL_CONTEXT)
+        usual = VLLM_CONTEXT if self.engine else REMOTE_CONTEXT if self.url else LOCAL_CONTEXT
+        return self.context_tokens or usual
 
     @property
     def calls(self) -> bool:
@@ -138,6 +146,10 @@ def settings_of(pipeline: PipelineSpec) -> Settings:
         raise PipelineError(f"{pipeline.name}: options.thinker.url: {thinker.url!r} is no http(s) URL")
     if thinker.url and not thinker.model:
         raise PipelineError(f"{pipeline.name}: options.thinker.model: name the model at {thinker.url}")
+    if thinker.engine and (thinker.url or not thinker.model_path):
+        raise PipelineError(
+            f"{pipeline.name}: options.thinker.engine: vLLM needs model_path, a folder or an id of the hub, and no url"
+        )
     if thinker.vision and not thinker.url:
         raise PipelineError(f"{pipeline.name}: options.thinker.vision: the model in this process sees no images")
     if settings.turns.hard_ms < settings.turns.complete_ms:

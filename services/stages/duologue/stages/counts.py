@@ -79,7 +79,7 @@ class StageCounts:
         self.stale[kind] = self.stale.get(kind, 0) + 1
         metrics.WORKER_STALE.labels(kind).inc()
 
-    def show(self, slots_used: int, slots_total: int, state_bytes: int) -> None:
+    def show(self, slots_used: int, slots_total: int, state_bytes: int, kv_tokens: int = 0) -> None:
         """Tell everything, for a scrape."""
         self._units.inc(self.units - self._told)
         self._told = self.units
@@ -90,6 +90,7 @@ class StageCounts:
         metrics.WORKER_SLOTS_USED.labels(*self._labels).set(slots_used)
         metrics.WORKER_SLOTS.labels(*self._labels).set(slots_total)
         metrics.WORKER_STATE_BYTES.labels(*self._labels).set(state_bytes)
+        metrics.WORKER_KV_TOKENS.labels(*self._labels).set(kv_tokens)
 
 
 class WorkerCounts:

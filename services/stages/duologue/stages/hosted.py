@@ -73,7 +73,7 @@ class HostedStage:
         self._read = False
         self._lag_s = 0.0
         self._patience_s = self.deadline_s
-        self._state_bytes = 0
+        self._state_bytes = self._kv_tokens = 0
         engine.wake = self._wake
 
     # -- what the worker asks --------------------------------------------------------------------------
@@ -140,8 +140,9 @@ class HostedStage:
     def show(self) -> None:
         """Set the gauges, for a scrape. The engine is asked only while it is idle: a step may be out."""
         if self.steps.busy_since is None:
-            self._state_bytes = self.engine.usage().state_bytes
-        self.counts.show(self.slots.used, self.slots.total, self._state_bytes)
+            usage = self.engine.usage()
+            self._state_bytes, self._kv_tokens = usage.state_bytes, usage.kv_tokens
+        self.counts.show(self.slots.used, self.slots.total, self._state_bytes, self._kv_tokens)
 
     @property
     def unit_lag_s(self) -> float:

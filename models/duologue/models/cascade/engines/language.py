@@ -50,6 +50,16 @@ class LanguageModel(ABC):
     def load(self) -> None:
         """Ready after it. Raises LanguageError or PipelineError."""
 
+    def open(self, place: int) -> None:
+        """A session takes this place. Raises LanguageError: there is no room for it."""
+
+    def leave(self, place: int) -> None:
+        """It has gone. What it asked for was stopped."""
+
+    def held_tokens(self) -> int | None:
+        """Of all sessions, in its caches. None: it does not know."""
+        return None
+
     @abstractmethod
     def start(self, place: int, ask: Ask, listener: Listener) -> None:
         """Begin an answer; does not block. `place` is the session's slot, for its prompt cache."""

@@ -30,7 +30,7 @@ from duologue.model.pipeline import PipelineError
 from duologue.models.cascade.chat import asked_weight, within
 from duologue.models.cascade.clauses import ClauseCutter
 from duologue.models.cascade.engines.language import Ending, LanguageError, LanguageModel
-from duologue.models.cascade.parts import LANGUAGE, locate, need_runtime
+from duologue.models.cascade.parts import LANGUAGE, locate, need_runtime, need_vllm
 from duologue.models.cascade.settings import Settings, Thinker
 from duologue.models.cascade.wire import Ask, Clause
 
@@ -43,8 +43,13 @@ RETRIES = 2
 """How often a prompt that did not fit is cut in half and asked again."""
 
 
-def language_model(options: Thinker) -> LanguageModel:
+def language_model(options: Thinker, slots: int) -> LanguageModel:
     """The one that the TOML asks for. Raises PipelineError."""
+    if options.engine == "vllm":
+        need_vllm()
+        from duologue.models.cascade.engines.vllm_language import VllmLanguage
+
+        return VllmLanguage(options, slots)
     if options.url:
         need_runtime("httpx")
         from duologue.models.cascade.engines.remote_language import RemoteLanguage
@@ -99,7 +104,7 @@ class ThinkerEngine(StageEngine):
         self._slots_total = slots
         self._slots: set[Slot] = set()
         self._answers: dict[Slot, _Answer] = {}
-        self._model = language_model(self._options)
+        self._model = language_model(self._options, slots)
         # Bounded by the answers that run: each says at most `max_tokens`.
         self._heard: deque[tuple[_Answer, str | Ending | LanguageError]] = deque()
 
@@ -117,6 +122,10 @@ class ThinkerEngine(StageEngine):
     def open(self, slot: Slot, config: bytes) -> None:
         if len(self._slots) >= self._slots_total:
             raise StageRefused("resource_exhausted", "the thinker has no free slot")
+        try:
+            self._model.open(slot.index)
+        except LanguageError as error:
+            raise StageRefused(error.code, error.message) from None
         self._slots.add(slot)
 
     def append_batch(self, batch: Sequence[StageUnit]) -> Sequence[Emission]:
@@ -158,12 +167,17 @@ class ThinkerEngine(StageEngine):
             self._drop(slot)
 
     def close(self, slot: Slot) -> None:
+        if slot not in self._slots:
+            return
         self._slots.discard(slot)
         if slot in self._answers:
             self._drop(slot)
+        self._model.leave(slot.index)
 
     def usage(self) -> EngineUsage:
-        tokens = sum(asked_weight(answer.ask) for answer in self._answers.values())
+        tokens = self._model.held_tokens()
+        if tokens is None:
+            tokens = sum(asked_weight(answer.ask) for answer in self._answers.values())
         return EngineUsage(len(self._slots), self._slots_total, kv_tokens=tokens)
 
     @property
