@@ -6,9 +6,11 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install -q
 SECONDS ?= 20
 SEEDS   ?= 500
 FUZZ_SECONDS ?= 60
+SESSIONS ?= 40
+SEED    ?= 1
 ENVS    ?= $(or $(DUOLOGUE_ENVS),.envs)
 
-.PHONY: up demo test check bench sim mutants fuzz conformance deploy-check clients models env clean
+.PHONY: up demo test check bench sim mutants fuzz chaos conformance deploy-check clients models env clean
 
 up: $(VENV)/.runtime          ## install and run the whole system on 127.0.0.1:8080
 	$(BIN)/duologue up
@@ -39,6 +41,11 @@ mutants: $(VENV)/.dev         ## broken products that the simulation must catch
 
 fuzz: $(VENV)/.ci             ## the decoders under hostile input for FUZZ_SECONDS in all; REPLAY=file does one again
 	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS) $(if $(REPLAY),--replay $(REPLAY)) $(if $(ONLY),--only $(ONLY))
+
+chaos: SECONDS = 300
+chaos: $(VENV)/.dev           ## real processes under SECONDS of faults drawn from SEED; DOUBLE=1: two at a time; KINDS="kill shard,..." some
+	PYTHONPATH=tests $(BIN)/python -m chaos --seconds $(SECONDS) --sessions $(SESSIONS) --seed $(SEED) \
+	  $(if $(DOUBLE),--double) $(if $(KEEP),--keep) $(if $(KINDS),--kinds "$(KINDS)")
 
 conformance: $(VENV)/.dev     ## the black-box suite, against a system of its own (DUOLOGUE_SHARED names its folder)
 	$(BIN)/python tests/conformance.py
