@@ -100,6 +100,11 @@ class RunningSystem:
     def wait_ready(self) -> None:
         until(self.ready, "the system is ready", self.log)
 
+    def metrics(self) -> str:
+        """What the first gateway tells of itself."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
+            return str(answer.read(), "utf-8")
+
     def pid_of(self, name: str) -> int:
         return next((process.pid for process in self.state.processes if process.name == name), 0)
 

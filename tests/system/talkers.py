@@ -63,10 +63,14 @@ class Talker:
         assert numbers == list(range(1, len(numbers) + 1))
         assert not pick(self.log, "error", "session.closed", "session.expired"), self.log[-3:]
 
-    async def stop(self) -> None:
+    async def silence(self) -> None:
+        """It sends and reads no more; its socket stays."""
         for task in self._tasks:
             task.cancel()
         await asyncio.wait(self._tasks)
+
+    async def stop(self) -> None:
+        await self.silence()
         with contextlib.suppress(ConnectionClosed):
             await self.wire.end()
 

@@ -19,10 +19,10 @@ async def test_a_stopped_store_is_told_by_readyz_and_refuses_opens_until_it_is_b
         store = next(process.pid for process in system.family() if "valkey" in process.name())
         os.kill(store, signal.SIGSTOP)
         try:
-            first = await _refused(system)
+            first = await refused_open(system)
             assert first["code"] == "store_unavailable" and first["retry_after_ms"] > 0
             await eventually(lambda: not is_ready(system.port), "readiness tells of the store")
-            known = await _refused(system)
+            known = await refused_open(system)
             assert known["code"] == "store_unavailable" and known["message"] == "the store does not answer"
         finally:
             os.kill(store, signal.SIGCONT)
@@ -31,7 +31,7 @@ async def test_a_stopped_store_is_told_by_readyz_and_refuses_opens_until_it_is_b
         await wire.end()
 
 
-async def _refused(system: RunningSystem) -> dict[str, Any]:
+async def refused_open(system: RunningSystem) -> dict[str, Any]:
     wire = await Wire.dial(system.url, autostart="0")
     await wire.send({"type": "session.update", "session": session_object()})
     event = await wire.read()
