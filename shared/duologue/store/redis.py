@@ -1,18 +1,20 @@
-"""The ports on a real server: redis-py for everything but the hot path, which is `journal_writer`.
+"""The ports on a real server: `journal_writer` for what every unit appends, `script_line` for the other scripts, and
+redis-py for what has to wait for a replica, which would hold up the line.
 
 Rule 1. No call outlives its time-out, the wait for a connection included.
-Rule 2. A call runs to its end in a task of its own: cancelling the caller never interrupts a connection
-        between a command and its reply, so no later call can read an answer that is not its own.
+Rule 2. Cancelling the caller never interrupts a connection between a command and its reply, so no later call can read
+        an answer that is not its own. (With redis-py a call runs to its end in a task of its own for that.)
 Rule 3. The scripts are idempotent, so a call is sent again once when its connection turns out dead.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
+import hiredis
 import redis.asyncio as aioredis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -25,6 +27,7 @@ from duologue.store.journal_writer import JournalWriter
 from duologue.store.journals import JournalLimits, ScriptedJournal
 from duologue.store.ports import StoreUnavailable
 from duologue.store.registrations import ScriptedRegistry
+from duologue.store.script_line import ScriptLine, pack
 from duologue.store.scripts import Arg, Reply, Script, ScriptRunner
 from duologue.store.secrets import ScriptedSecrets
 from duologue.store.sessions import ScriptedSessions
@@ -58,44 +61,49 @@ class RedisRunner(ScriptRunner):
             driver_info=None,  # telling it is a round trip more for each new connection
         )
         self._client = aioredis.Redis(connection_pool=pool)
-        self._execute: Callable[..., Awaitable[Any]] = self._client.execute_command
+        self._line = ScriptLine(url, timeout_s)
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Arg]) -> Reply:
-        if len(self._calls) >= _MAX_CALLS:
+        if self._line.waiting + len(self._calls) >= _MAX_CALLS:
             self.stats.failed(script.name, "full")
             raise StoreUnavailable(f"{_MAX_CALLS} store calls are waiting already")
+        if not (script.durable and self._replicas):
+            return await self._evaluate(script, keys, args)
         call = asyncio.create_task(self._evaluate(script, keys, args))
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
         return await asyncio.shield(call)
 
     async def _evaluate(self, script: Script, keys: Sequence[str], args: Sequence[Arg]) -> Reply:
-        rest = (len(keys), *keys, *args)
+        send = self._durably if script.durable and self._replicas else self._send
         asked_at = perf_counter()
         try:
-            async with asyncio.timeout(self._timeout_s):
-                try:
-                    reply = await self._send(script, "EVALSHA", script.sha, rest)
-                except NoScriptError:
-                    reply = await self._send(script, "EVAL", script.source, rest)
+            try:
+                reply = await send("EVALSHA", script.sha, keys, args)
+            except (RedisError, hiredis.ReplyError) as error:
+                if not _says(error, NoScriptError, "NOSCRIPT"):
+                    raise
+                async with asyncio.timeout(self._timeout_s - (perf_counter() - asked_at)):
+                    reply = await send("EVAL", script.source, keys, args)
             self.stats.answered(script.name, perf_counter() - asked_at)
             if reply and isinstance(number := reply[0], bytes) and number in REFUSALS:
                 self.stats.refused(script.name, number.decode())
             return reply
-        except (RedisError, OSError, TimeoutError) as error:
+        except (RedisError, hiredis.ReplyError, OSError) as error:
             self.stats.failed(script.name, _kind(error))
-            if isinstance(error, ReadOnlyError):
+            if _says(error, ReadOnlyError, "READONLY"):
                 await self._look_elsewhere()
             reason = str(error) or type(error).__name__
             raise StoreUnavailable(f"{script.name}: {reason}") from error
 
-    async def _send(self, script: Script, command: str, what: bytes, rest: tuple[Any, ...]) -> Reply:
-        if not (script.durable and self._replicas):
-            reply: Reply = await self._execute(command, what, *rest)
-            return reply
-        async with self._client.pipeline(transaction=False) as both:  # WAIT counts its own connection's writes
-            both.execute_command(command, what, *rest)
-            both.execute_command("WAIT", self._replicas, _WAIT_MS)
+    async def _send(self, command: str, what: bytes, keys: Sequence[str], args: Sequence[Arg]) -> Reply:
+        reply: Reply = await self._line.call(pack((command, what, len(keys), *keys, *args)))
+        return reply
+
+    async def _durably(self, command: str, what: bytes, keys: Sequence[str], args: Sequence[Arg]) -> Reply:
+        async with asyncio.timeout(self._timeout_s), self._client.pipeline(transaction=False) as both:
+            both.execute_command(command, what, len(keys), *keys, *args)
+            both.execute_command("WAIT", self._replicas, _WAIT_MS)  # it counts its own connection's writes
             written: list[Any] = await both.execute()
         first: Reply = written[0]
         return first
@@ -103,22 +111,28 @@ class RedisRunner(ScriptRunner):
     async def _look_elsewhere(self) -> None:
         """The server behind our connections was made a replica: it writes no more, but it answers, so they would stay.
         The idle ones are closed, and the next call goes where the address leads by then."""
+        self._line.drop()
         await self._client.connection_pool.disconnect(inuse_connections=False)
 
     async def ping(self) -> None:
         """One round trip. Raises `StoreUnavailable`."""
         try:
-            async with asyncio.timeout(self._timeout_s):
-                await self._execute("PING")
-        except (RedisError, OSError, TimeoutError) as error:
+            await self._line.call(pack(("PING",)))
+        except (hiredis.ReplyError, OSError) as error:
             raise StoreUnavailable(str(error) or type(error).__name__) from error
 
     async def close(self) -> None:
         """Wait for the calls that are out (each is bounded), then close every connection."""
         if self._calls:
             await asyncio.wait(set(self._calls))
+        await self._line.close()
         await self._client.aclose()
         await self._client.connection_pool.disconnect()
+
+
+def _says(error: Exception, kind: type[RedisError], word: str) -> bool:
+    """Whether an answer of the server says this, by whichever way it came."""
+    return isinstance(error, kind) or (isinstance(error, hiredis.ReplyError) and str(error).startswith(word))
 
 
 def _kind(error: Exception) -> str:

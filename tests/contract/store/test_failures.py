@@ -236,7 +236,7 @@ async def test_res_11_no_call_ever_reads_the_reply_of_another_however_it_is_cut(
             for result in await asyncio.gather(*tasks, return_exceptions=True):
                 counts["cancelled"] += isinstance(result, asyncio.CancelledError)
                 assert result is None or isinstance(result, asyncio.CancelledError), result
-    assert counts["read"] > 500 and counts["cancelled"] > 100 and proxy.connections > 100, (counts, proxy.connections)
+    assert counts["read"] > 500 and counts["cancelled"] > 100 and proxy.connections > 40, (counts, proxy.connections)
 
 
 # -- password and TLS ------------------------------------------------------------------------------------------

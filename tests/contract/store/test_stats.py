@@ -95,10 +95,13 @@ async def test_nobody_there_and_no_room(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 async def test_a_server_that_is_silent_is_a_timeout(tmp_path: Path) -> None:
+    gone = asyncio.Event()
+
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(1024):
             pass
         writer.close()
+        gone.set()
 
     server = await asyncio.start_unix_server(say_nothing, tmp_path / "silent.sock")
     runner = RedisRunner(f"unix://{tmp_path}/silent.sock", timeout_s=0.2)
@@ -106,6 +109,7 @@ async def test_a_server_that_is_silent_is_a_timeout(tmp_path: Path) -> None:
         await ScriptedSessions(runner).look_up("s")
     assert runner.stats.failures == {("session/look_up", "timeout"): 1}
     await runner.close()
+    await gone.wait()
     server.close()
     await server.wait_closed()
 
