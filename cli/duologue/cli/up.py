@@ -149,6 +149,8 @@ class _System:
         drains = {
             "gateway": replace(settings.gateway, drain_s=min(settings.gateway.drain_s, most_s)),
             "session": replace(settings.session, drain_s=min(settings.session.drain_s, most_s)),
+            # Nobody has a session in a worker once the shards are gone: only one that ends by itself waits.
+            "stages": replace(settings.stages, drain_s=min(settings.stages.drain_s, settings.supervisor.stop_s / 2)),
         }
         self.settings = replace(settings, store=replace(settings.store, url=url), bus=bus, log=log, **drains)
         self._config = home.run_dir / "duologue.toml"

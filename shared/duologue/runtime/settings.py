@@ -149,6 +149,8 @@ class StageSettings(Section, frozen=True, kw_only=True):
     """What the process is called; empty: made up at start."""
     pipelines: tuple[str, ...] = ()
     """Which of the system's pipelines this worker serves; empty: all."""
+    drain_s: Ratio = 30.0
+    """How long its sessions may take to move to other workers after SIGTERM; what is being said then ends."""
 
 
 class StoreSettings(Section, frozen=True, kw_only=True):

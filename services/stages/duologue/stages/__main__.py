@@ -1,7 +1,7 @@
 """`python -m duologue.stages --worker GROUP [--id ID] [--config FILE] [--pipelines a,b]`: one stage worker.
 
-What a user can mend is one line and exit code 2. A worker that hung ends with 75, one whose id was taken over
-with 3; a supervisor starts them again.
+SIGTERM drains it for `[stages] drain_s`; a second signal does not wait. What a user can mend is one line and exit
+code 2. A worker that hung ends with 75, one whose id was taken over with 3; a supervisor starts them again.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ async def _serve(settings: SystemSettings, id: str, group: str, pipelines: Seque
             orphan_s=settings.stages.orphan_slots_s,
             max_kept_bytes=settings.stages.pending_output_bytes,
             expiry_s=settings.bus.expiry_s,
+            drain_s=settings.stages.drain_s,
         ),
         pipelines,
         registry=ScriptedRegistry(store),

@@ -1,7 +1,7 @@
 """One stage worker process: everything wired, and its life from start to end.
 
 Start: the store answers, the engines are warm, the bus is bound, the worker is registered: then it is ready.
-End: the registration is taken back, what is queued goes out, engines shut down.
+End: it is drained (`drain_s`), the registration is taken back, what is queued goes out, engines shut down.
 
 A step that never ends cannot be stopped: the process signs off and exits with `HUNG_EXIT`, whatever its
 threads do, and is started again by its supervisor.
@@ -30,6 +30,8 @@ _log = logging.getLogger("duologue.stages")
 
 HUNG_EXIT: Final = 75
 REPLACED_EXIT: Final = 3
+DRAIN_GRACE_S: Final = 2.0
+"""Longer than it takes for every shard to hear that the deadline is over, and to close what it has here."""
 _STEP_END_S: Final = 2.0
 _ENGINE_END_S: Final = 5.0
 
@@ -52,6 +54,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     orphan_s: float = 10.0
     max_kept_bytes: int = 8 * 1024 * 1024
     expiry_s: float = 2.0
+    drain_s: float = 0.0
+    """How long its sessions may take to move once it is asked to stop; 0: it ends at once."""
 
 
 class WorkerProcess:
@@ -104,9 +108,9 @@ class WorkerProcess:
         _log.info("worker %s is ready at %s: %s", self.options.id, self.endpoint.address, names)
 
     async def run(self, asked_to_stop: Stop) -> int:
-        """Serve until asked to stop, replaced, or hung; the exit code."""
+        """Serve until asked to stop and drained, replaced, or hung; the exit code."""
         beats = asyncio.create_task(self.registration.run())
-        asked = asyncio.create_task(_asked(asked_to_stop))
+        asked = asyncio.create_task(self._until_drained(asked_to_stop))
         hung = self.worker.unhealthy
         ends: list[asyncio.Future[Any]] = [beats, asked, hung]
         try:
@@ -124,6 +128,18 @@ class WorkerProcess:
             beats.cancel()
             asked.cancel()
             await asyncio.gather(beats, asked, return_exceptions=True)
+
+    async def _until_drained(self, stop: Stop) -> None:
+        """Asked to stop, and nothing left here that somebody talks to, or too late."""
+        await stop.wait()
+        if not self.options.drain_s:
+            return
+        self.worker.drain(self.options.drain_s)
+        try:
+            async with asyncio.timeout(self.worker.draining_s + DRAIN_GRACE_S):
+                await self.worker.drained.wait()
+        except TimeoutError:
+            _log.warning("worker %s ends with %d sessions", self.options.id, len(self.worker.door))
 
     async def stop(self, code: int) -> None:
         """Sign off and let go of everything."""
@@ -147,7 +163,3 @@ class WorkerProcess:
                 _log.warning("the engine of %s/%s does not shut down", stage.pipeline, stage.spec.name)
                 self._leave(code)
         _log.info("worker %s has ended", self.options.id)
-
-
-async def _asked(stop: Stop) -> None:
-    await stop.wait()

@@ -59,6 +59,8 @@ class StageWorker(LinkHandler):
         self.stages: dict[tuple[str, int], HostedStage] = {}
         self.accepting = True
         self._drained_at: float | None = None
+        self.drained = asyncio.Event()
+        """It is being drained, and nobody who could be told anything has a session here."""
         self.unhealthy: asyncio.Future[str] = loop.create_future()
         self._to_pump: deque[HostedStage] = deque()
         self._pump_scheduled = False
@@ -76,6 +78,12 @@ class StageWorker(LinkHandler):
         if self._drained_at is None:
             self._drained_at = self._loop.time() + deadline_s
             _log.info("draining: %d sessions have %.1f s", len(self.door), deadline_s)
+            self._see_whether_drained()
+
+    def _see_whether_drained(self) -> None:
+        """Sessions without a link do not count: their shard is lost, and an heir opens its stages elsewhere."""
+        if self._drained_at is not None and not any(binding.link is not None for binding in self.door):
+            self.drained.set()
 
     @property
     def draining_s(self) -> float:
@@ -131,6 +139,7 @@ class StageWorker(LinkHandler):
                 self.stages[binding.pipeline, index].drop_waiting(cursor)
         name, reason = lost.peer.name, lost.reason
         _log.info("shard %s is gone (%s); %d sessions wait for an heir", name, reason, len(orphans))
+        self._see_whether_drained()
 
     # -- open and close --------------------------------------------------------------------------------
 
@@ -210,6 +219,7 @@ class StageWorker(LinkHandler):
         cursors, binding.cursors = binding.cursors, {}  # each refers back to its binding: nothing is left of the two
         for index, cursor in cursors.items():
             self.stages[binding.pipeline, index].close(cursor)
+        self._see_whether_drained()
 
     # -- units -----------------------------------------------------------------------------------------
 
