@@ -7,6 +7,7 @@ Rule 2. Bounded: beyond `MAX_PENDING` the oldest is given up; its keys expire by
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from typing import Final
 
 from duologue.fence import Owner
@@ -31,6 +32,10 @@ class Cleanup:
 
     def __len__(self) -> int:
         return len(self._pending)
+
+    def pending(self) -> Collection[str]:
+        """The sessions whose keys are still to be deleted."""
+        return self._pending.keys()
 
     def __contains__(self, session_id: object) -> bool:
         """It is over, and its keys are still to be deleted."""

@@ -215,6 +215,8 @@ class Inheritance:
         owner = owned.owner
         head = await self._asked(lambda: self._around.journal.fence(session_id, owner))
         if not isinstance(head, Head):
+            if head.reason == "gone":  # it was over, and its owner died before it had deleted the rest
+                self._around.cleanup.release(session_id, owner)
             raise CannotInherit("gone" if head.reason == "gone" else "taken")
         saved = await self._asked(lambda: store.read_checkpoint(session_id))
         try:

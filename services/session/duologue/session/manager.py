@@ -303,8 +303,9 @@ class DuplexSessionManager:
         self._moved.set()
 
     def held(self) -> Collection[str]:
-        """The sessions that are here, and those on their way to be."""
-        return self._residents.keys() | self._opening.keys()
+        """The sessions that are here, those on their way to be, and those whose keys are still to be deleted: whoever
+        inherits from us is to find all of them."""
+        return {*self._residents, *self._opening, *self._around.cleanup.pending()}
 
     def _over(self, resident: Resident, reason: str) -> None:
         """Nothing of the session is left to do here."""

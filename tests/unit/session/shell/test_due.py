@@ -50,6 +50,7 @@ async def test_what_is_held_is_noted_and_what_has_ended_is_not(shell: Shell) -> 
     await sweep.sweep()
     assert list(await shell.store.holdings.held_by("shard-life")) == ["s"]
     shell.manager.residents[0].runner.finish()
+    await shell.background.settle()
     await sweep.sweep()
     assert list(await shell.store.holdings.held_by("shard-life")) == []
 

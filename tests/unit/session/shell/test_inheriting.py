@@ -162,3 +162,14 @@ async def test_many_wait_their_turn(shell: Shell) -> None:
     assert len(shell.inheritance) == 3 * MAX_RUNNING
     await shell.background.settle()
     assert shell.inheritance.outcomes == {"gone": 3 * MAX_RUNNING} and not len(shell.inheritance)
+
+
+async def test_of_one_that_was_over_its_heir_deletes_what_the_owner_had_not(shell: Shell) -> None:
+    """Its owner died between its journal and its record."""
+    owner = await left(shell)
+    await shell.store.journal.release("s", owner)
+    judge(shell)
+    shell.board.on_message(shell.gateway, bus.Adopt("s", "dead-life"), [])
+    await shell.background.settle()
+    assert shell.inheritance.outcomes == {"gone": 1}
+    assert await shell.store.sessions.look_up("s") is None

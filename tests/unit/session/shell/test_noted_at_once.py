@@ -45,3 +45,11 @@ async def test_what_is_being_opened_is_noted_before_any_sweep(shell: Shell) -> N
     finally:
         running.cancel()
         await asyncio.wait((running,))
+
+
+async def test_what_is_over_is_held_until_its_keys_are_deleted(shell: Shell) -> None:
+    await shell.open()
+    shell.manager.residents[0].runner.finish()
+    assert list(shell.manager.held()) == ["s"], "the store has not answered yet"
+    await shell.background.settle()
+    assert list(shell.manager.held()) == []
