@@ -22,12 +22,12 @@ import numpy as np
 from duologue.model.engine import SESSION, Emission, EngineUsage, Failure, Slot, StageEngine, StageRefused, StageUnit
 from duologue.model.outputs import ModelOutput, Usage, encode_output
 from duologue.model.pipeline import PipelineSpec
+from duologue.model.turnstile import Turnstile
 from duologue.models.moshi.batch import Floats, Forced, Frame, FrameBatch
 from duologue.models.moshi.checkpoint import Checkpoint, load
 from duologue.models.moshi.mouth import Mouth, Said
 from duologue.models.moshi.options import FRAME, MAX_WAITING, RATE_HZ, MoshiOptions, read_options
 from duologue.models.moshi.spelling import Speller
-from duologue.models.moshi.turnstile import Turnstile
 from duologue.models.moshi.wire import FORCE_LISTEN, SlotConfig, decode_config
 
 _log = logging.getLogger("duologue.models.moshi")

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from duologue.models.moshi.turnstile import Turnstile
+from duologue.model.turnstile import Turnstile
 
 pytestmark = pytest.mark.unit
 PATIENCE_S = 20.0

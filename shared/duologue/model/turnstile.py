@@ -1,4 +1,4 @@
-"""Who may use the batch next: a live step goes before background work, which yields after every tick."""
+"""Who may use an engine next: a live step goes before background work, which yields after every piece of it."""
 
 from __future__ import annotations
 
