@@ -194,9 +194,6 @@ def _rows() -> list[ErrorCode]:
 
 
 _RESERVED = {
-    "ref_audio_required": "for a model that cannot speak without a reference voice; none that ships is one",
-    "invalid_sliding_window_config": "the window keys of MiniCPM-o, which does not ship yet",
-    "sliding_window_update_unsupported": "the window keys of MiniCPM-o, which does not ship yet",
     "session_update_aborted": "a failed append fails its own turn: the updates behind it work",
     "commit_aborted": "a failed append fails its own turn: the commits behind it work",
     "function_response_backlog": "results wait for the model, as many as it made calls",
