@@ -2,7 +2,7 @@
 -- {due}:<incarnation> (its sessions, likewise). Age is the server's TIME.
 local holders, held = KEYS[1], KEYS[2]
 
-local function str(n) return string.format('%.0f', n) end
+local function str(n) return string.format('%d', n) end
 
 local function now_ms()
   local t = redis.call('TIME')

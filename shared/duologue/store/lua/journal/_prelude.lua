@@ -5,7 +5,7 @@
 local head_key, stream, ttl = KEYS[1], KEYS[2], ARGV[1]
 local TOMB_MS = '60000'
 
-local function str(n) return string.format('%.0f', n) end
+local function str(n) return string.format('%d', n) end
 local function num(v) return tonumber(v) or 0 end
 
 local function now_ms()

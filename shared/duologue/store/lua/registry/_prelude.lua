@@ -2,7 +2,7 @@
 -- A member is "kind/id"; its record is "incarnation\n" and opaque bytes. Age is the server's TIME.
 local due, who = KEYS[1], KEYS[2]
 
-local function str(n) return string.format('%.0f', n) end
+local function str(n) return string.format('%d', n) end
 
 local function now_ms()
   local t = redis.call('TIME')

@@ -3,7 +3,7 @@
 -- limit of its own); ex when it opens no more sessions; un until when it authenticates resumes, 0: none yet.
 local key = KEYS[1]
 
-local function str(n) return string.format('%.0f', n) end
+local function str(n) return string.format('%d', n) end
 local function num(v) return tonumber(v) or 0 end
 
 local function now_ms()
