@@ -92,7 +92,7 @@ async def test_a_killed_store_comes_back_and_sessions_with_it(tmp_path: Path) ->
 
 
 async def test_a_failover_to_a_replica_that_is_behind_costs_at_most_the_replay(tmp_path: Path) -> None:
-    """What the replica lacks: seconds of journal and of checkpoints, of all."""
+    """What the replica lacks: seconds of journal and checkpoints of all, and one session altogether."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -110,15 +110,19 @@ async def test_a_failover_to_a_replica_that_is_behind_costs_at_most_the_replay(t
                         assert await asyncio.to_thread(first.wait, 1, 5000) == 1
                         second.replicaof("NO", "ONE")
                         await go_on(talkers)
+                        late = await Talker.open(system.url)
+                        await go_on([*talkers, late])
                         old.kill()
                         address.lead_to(new.socket_path)
                         address.cut()
-                        await go_on(talkers, 2)
+                        await go_on([*talkers, late], 2)
                         await eventually(lambda: is_ready(system.port), "ready again")
-                        assert not any(talker.failures for talker in talkers)
-                        last = seqs(talkers[0].log)[-1]
-                        answer, numbers = await comes_back(system, talkers[0], last)
-                        assert answer["type"] == "session.resumed", answer
-                        assert numbers == list(range(last + 1, last + 1 + len(numbers)))
+                        failures = [talker.failures for talker in (*talkers, late) if talker.failures]
+                        assert failures == [], system.log.read_text()[-6000:]
+                        for talker in (talkers[0], late):
+                            last = seqs(talker.log)[-1]
+                            answer, numbers = await comes_back(system, talker, last)
+                            assert answer["type"] == "session.resumed", answer
+                            assert numbers == list(range(last + 1, last + 1 + len(numbers)))
                 finally:
                     await asyncio.to_thread(system.__exit__)

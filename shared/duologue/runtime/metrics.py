@@ -36,6 +36,7 @@ GATEWAY_STALE = counter("gateway", "stale_drops", "Deliveries dropped as meaning
 GATEWAY_UNNUMBERED = gauge("gateway", "unnumbered_events", "Events waiting for their number.")
 GATEWAY_UNNUMBERED_FULL = counter("gateway", "unnumbered_full", "Sockets closed because too many of those waited.")
 GATEWAY_CHORES_DROPPED = counter("gateway", "chores_dropped", "Store calls given up that nobody waited for.")
+GATEWAY_REASSERTED = counter("gateway", "reasserted", "Sessions told again to a store that may have gone back in time.")
 GATEWAY_RESUMES = counter("gateway", "resumes", "Resumes, by result.", ["result"])
 GATEWAY_RESUME_LATENCY = histogram(
     "gateway", "resume_seconds", "From the resume to the end of its replay.", SPOKEN_SECONDS

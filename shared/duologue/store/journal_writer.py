@@ -62,7 +62,6 @@ class JournalWriter(JournalAppender):
         self._keeper: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()
         self.reconnects = 0
-        """Connections lost so far, for the metrics."""
 
     @property
     def connected(self) -> bool:

@@ -185,6 +185,11 @@ class SessionStore(ABC):
         """
 
     @abstractmethod
+    async def reassert(self, session_id: str, owner: Owner, record: SessionRecord) -> Done | Refused:
+        """What the gateway that holds this generation knows of the session. It is written where the store lacks it, or
+        has an older generation: a failover took it back in time."""
+
+    @abstractmethod
     async def touch(self, session_id: str, owner: Owner) -> Done | Refused:
         """Renew the time to live, and re-assert the owner."""
 
@@ -256,6 +261,9 @@ OnAppended = Callable[[AppendOutcome], None]
 
 class JournalAppender(ABC):
     """The hot path: batches out, outcomes back by callback. No future and no task per message."""
+
+    reconnects: int = 0
+    """Connections lost so far: what comes after one may be another server."""
 
     @abstractmethod
     def submit(

@@ -123,6 +123,17 @@ class ScriptedSessions(SessionStore):
     async def let_go(self, session_id: str, generation: int = 0, *, new_digest: bytes = b"") -> Done | Refused:
         return _done(await self._run("let_go", session_id, generation, new_digest))
 
+    async def reassert(self, session_id: str, owner: Owner, record: SessionRecord) -> Done | Refused:
+        known: tuple[Arg, ...] = (
+            record.generation,
+            record.token_digest,
+            record.principal,
+            record.dialect,
+            record.gateway,
+            record.extra,
+        )
+        return _done(await self._run("reassert", session_id, owner.number, owner.incarnation, *known))
+
     async def touch(self, session_id: str, owner: Owner) -> Done | Refused:
         return _done(await self._run("touch", session_id, owner.number, owner.incarnation))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from duologue.fence import Owner
@@ -242,3 +243,50 @@ async def test_release_deletes_and_refuses_what_comes_late(store: Store, sid: st
     assert await store.sessions.checkpoint(sid, owner, 2, b"y") == Refused("gone", owner)
     assert await store.sessions.own(sid, incarnation="shard-2") == Refused("gone", owner)
     assert await activate(store, sid, b"\x00token-0", b"n") == ResumeRefused("session_resume_expired")
+
+
+# -- a store that has gone back in time --------------------------------------------------------------------
+
+
+async def test_what_is_lost_altogether_is_there_again_when_it_is_told(store: Store, sid: str) -> None:
+    owner, record = Owner(3, "shard-1"), msgspec.structs.replace(RECORD, generation=4)
+    assert await store.sessions.reassert(sid, owner, record) == Done()
+    assert await store.sessions.look_up(sid) == Activated(record, owner)
+    again = await activate(store, sid, b"\x00token-0", b"next", live=("gw-1",))
+    assert isinstance(again, Activated) and again.record.generation == 5
+
+
+async def test_an_older_generation_is_replaced_and_a_newer_one_refuses(store: Store, sid: str) -> None:
+    owner = await opened(store, sid)
+    ours = msgspec.structs.replace(RECORD, generation=3, token_digest=b"three", gateway="gw-3")
+    assert await store.sessions.reassert(sid, owner, ours) == Done()
+    assert await store.sessions.look_up(sid) == Activated(ours, owner)
+    assert await activate(store, sid, b"\x00token-0", b"x") == NOT_GOOD, "the token of the past is void"
+    late = msgspec.structs.replace(RECORD, generation=2, token_digest=b"two", gateway="gw-2")
+    refused = await store.sessions.reassert(sid, owner, late)
+    assert isinstance(refused, Refused) and (refused.reason, refused.number) == ("generation", 3)
+    assert await store.sessions.look_up(sid) == Activated(ours, owner)
+
+
+async def test_telling_what_is_there_already_changes_nothing(store: Store, sid: str) -> None:
+    owner = await opened(store, sid)
+    active = await activate(store, sid, b"\x00token-0", b"fresh")
+    assert isinstance(active, Activated)
+    assert await store.sessions.reassert(sid, owner, active.record) == Done()
+    assert await store.sessions.let_go(sid, 2) == Done()
+    assert await store.sessions.reassert(sid, owner, active.record) == Done()
+    found = await store.sessions.look_up(sid)
+    assert found is not None and found.record.gateway == "", "what was let go since stays so"
+    assert isinstance(await activate(store, sid, b"\x00token-0", b"fresh-2"), Activated), "the one before is good yet"
+
+
+async def test_only_the_owner_is_believed_and_nothing_of_an_ended_session(store: Store, sid: str) -> None:
+    owner = await opened(store, sid)
+    heir = await store.sessions.own(sid, incarnation="shard-2", above=owner.number)
+    assert isinstance(heir, Owned)
+    newer = msgspec.structs.replace(RECORD, generation=9)
+    refused = await store.sessions.reassert(sid, owner, newer)
+    assert isinstance(refused, Refused) and refused.reason == "owner"
+    await store.sessions.release(sid, heir.owner)
+    gone = await store.sessions.reassert(sid, heir.owner, newer)
+    assert isinstance(gone, Refused) and gone.reason == "gone"

@@ -429,6 +429,30 @@ async def test_a_session_that_moves_just_now_may_be_resumed_later(system: System
     assert (refused["error"]["code"], refused["error"]["retryable"]) == ("runtime_resume_failed", True)
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+async def test_a_session_that_the_store_has_lost_is_told_to_it_again(system: System, resumed: bool) -> None:
+    """A failover to a replica that is behind: no call failed, but the connection was another one."""
+    client, created = await system.open()
+    if resumed:
+        client = await system.resume(created, after=1)
+        created = {**created, "resume_token": (await client.next())["resume_token"]}
+    await system.services[0].chores.settled(WAIT_S)
+    before = await system.store.sessions.look_up(created["session"]["id"])
+    assert before is not None and before.record.extra
+    system.store.server.commands.flush()
+    system.shard.register()
+    assert await system.store.sessions.look_up(created["session"]["id"]) is None
+    system.services[0].remembering.answered(False)
+    await system.services[0].chores.settled(WAIT_S)
+    assert await system.store.sessions.look_up(created["session"]["id"]) is None, "nothing told of another server"
+    system.store.appender.reconnects += 1
+    system.services[0].remembering.answered(False)
+    await system.services[0].chores.settled(WAIT_S)
+    assert await system.store.sessions.look_up(created["session"]["id"]) == before
+    again = await system.resume(created, after=1)
+    assert (await again.next())["type"] in ("session.resumed", "session.resync_required")
+
+
 async def test_a_gap_is_told_and_is_no_dead_end(system: System) -> None:
     old, created = await system.open()
     await old.send("session.heartbeat")

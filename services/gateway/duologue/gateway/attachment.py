@@ -45,7 +45,7 @@ from duologue.gateway.outbound import Outbound
 from duologue.gateway.uncovered import Uncovered
 from duologue.gateway.wire import LINGER_S, Wire
 from duologue.protocol.duplex import Dialect, DuplexCommand, encode_command
-from duologue.store.ports import Head
+from duologue.store.ports import Head, SessionRecord
 
 TRIM_EVERY_S: Final = 5.0
 """Clients may acknowledge every event; the journal is trimmed at the first, and then so often."""
@@ -91,6 +91,8 @@ class Attachment:
         self.link = link
         self.model = ""
         """For the audit; empty where it is not known."""
+        self.record: SessionRecord | None = None
+        """As the store has it for this generation, once that is known."""
         self.since = gateway.now()
         self.owner = Owner()
         self.uncovered = Uncovered(gateway.settings.uncovered_bytes)

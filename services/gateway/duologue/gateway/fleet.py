@@ -42,7 +42,10 @@ class Fleet:
         router: Router,
         describe: Callable[[], Registration],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        answered: Callable[[bool], None] = lambda after_silence: None,
     ) -> None:
+        self._told_answered = answered
         self._registry = registry
         self._endpoint = endpoint
         self._links = links
@@ -86,9 +89,10 @@ class Fleet:
                 continue
             finally:
                 self._asked_at = None
-            self._failing = False
+            was_failing, self._failing = self._failing, False
             if roster.replaced:
                 raise Replaced("another process runs under this gateway's id")
+            self._told_answered(was_failing)
             self._learn(roster, self._clock())
 
     async def leave(self) -> None:

@@ -21,6 +21,7 @@ from duologue.gateway.attachment import Answer, Attachment
 from duologue.gateway.connection import Connection, Open
 from duologue.gateway.context import Gateway
 from duologue.gateway.provisional import Credentials
+from duologue.gateway.remembering import learn
 from duologue.gateway.secrets import SecretPass, merged
 from duologue.gateway.wire import Wire
 from duologue.protocol.duplex import JsonObject, SessionClose, encode_command
@@ -183,6 +184,7 @@ class Opening:
         if not self._connection.openai:  # the others were told when they connected
             self._wire.write(created(answer.frames[0], 1, self._credentials.token, head_seq=None))
         attachment.go_live()
+        learn(attachment)
 
     def _refused_by_shard(self, answer: Answer) -> Refused:
         assert isinstance(answer.message, SessionRefused)

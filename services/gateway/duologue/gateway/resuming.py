@@ -168,6 +168,7 @@ class Resuming:
             gateway, self._wire, step.session_id, dialect, self._principal, active.record.generation, link
         )
         attachment.model = model_of(active.record.extra)
+        attachment.record = active.record
         older = gateway.attachments.put(attachment)
         done = False
         try:

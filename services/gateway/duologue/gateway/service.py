@@ -29,6 +29,7 @@ from duologue.gateway.fleet import Fleet
 from duologue.gateway.front_door import PER_WAITING_SOCKET, FrontDoor
 from duologue.gateway.http import http_app
 from duologue.gateway.links import ShardLinks
+from duologue.gateway.remembering import Remembering
 from duologue.gateway.remote import TrustedProxies
 from duologue.gateway.router import Router
 from duologue.gateway.secrets import ClientSecrets
@@ -120,7 +121,16 @@ class GatewayService:
             now=clock,
         )
         self.endpoint = make_endpoint(self.links)
-        self.fleet = Fleet(stores.registry, self.endpoint, self.links, self.router, self._describe, clock)
+        self.remembering = Remembering(self.gateway)
+        self.fleet = Fleet(
+            stores.registry,
+            self.endpoint,
+            self.links,
+            self.router,
+            self._describe,
+            clock,
+            answered=self.remembering.answered,
+        )
         self.gateway.store_ready = lambda: self.fleet.store_ready(self.gateway.now())
         http = http_app(
             self.router,

@@ -28,6 +28,7 @@ _COUNTERS: Final = {
     "takeovers": metrics.GATEWAY_TAKEOVERS,
     "unnumbered_full": metrics.GATEWAY_UNNUMBERED_FULL,
     "chores_dropped": metrics.GATEWAY_CHORES_DROPPED,
+    "reasserted": metrics.GATEWAY_REASSERTED,
 }
 
 
@@ -38,7 +39,7 @@ class Tally:
         self.frames_in = self.bytes_in = self.frames_out = self.bytes_out = 0
         self.socket_waits = self.uncovered_full = self.replayed = 0
         self.purged = self.takeovers = 0
-        self.unnumbered_full = self.chores_dropped = 0
+        self.unnumbered_full = self.chores_dropped = self.reasserted = 0
         self.stale: Counter[str] = Counter()
         """Messages that meant nothing any more, by kind."""
         self._told: Counter[str] = Counter()
