@@ -13,7 +13,6 @@ import shutil
 import sys
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +26,8 @@ from chaos.witness import Stalls
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LEFT: Final = ROOT / ".chaos"
+TOLD: Final = 30
+"""Violations that are listed."""
 
 
 def main() -> int:
@@ -104,8 +105,9 @@ def _tell(options: Options, result: Run, verdict: Verdict) -> None:
         print(f"the run came to an early end: {result.wrong}")
     if verdict.first:
         print(f"\nthe first violation, {verdict.first}")
-        kinds = Counter((violation.rule, violation.session) for violation in verdict.violations)
-        print("all: " + ", ".join(f"{rule} in session {session} x{n}" for (rule, session), n in kinds.items()))
+        print("\nall, from the beginning:")
+        for found in verdict.violations[:TOLD]:
+            print(f"{found.at - result.began:9.3f}  session {found.session}: {found.rule}: {found.told}")
 
 
 def _leave(folder: Path, seed: int) -> Path:

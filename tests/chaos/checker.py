@@ -65,12 +65,18 @@ def check_session(
     lines = tuple(read(path))
     found = [violation for rule in rules_for(sessions) for violation in rule(session, lines)]
     found.sort(key=lambda violation: violation.at)
-    verdict = Verdict(found, heard=[array("d", (line.at for line in lines if line.type in HEARD))])
+    verdict = Verdict(found, heard=[_heard(lines)])
     if found:
         verdict.first = f"{path.stem}:\n{history(found[0], lines, faults, began)}"
     for line in lines:
         _count(verdict, line)
     return verdict
+
+
+def _heard(lines: Sequence[Line]) -> Sequence[float]:
+    """When the model was heard, until the client itself cut its line."""
+    dropped = next((line.at for line in lines if "dropped" in line.frame), float("inf"))
+    return array("d", (line.at for line in lines if line.type in HEARD and line.at < dropped))
 
 
 def _join(whole: Verdict, verdict: Verdict) -> None:

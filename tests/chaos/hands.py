@@ -130,13 +130,19 @@ class Hands:
         return [name for name in self.names[kind] if name in loaded] or self.names[kind]
 
     async def _members(self) -> tuple[Registration, ...]:
-        store = store_at(self._system.state.redis_url)
-        try:
-            return (await store.registry.members()).members
-        except StoreUnavailable:
-            return ()
-        finally:
-            await store.close()
+        """Asked beside the loop of the clients: a store that starts or stands still is not to hold them up."""
+        url = self._system.state.redis_url
+        return await asyncio.to_thread(lambda: asyncio.run(_registered(url)))
+
+
+async def _registered(url: str) -> tuple[Registration, ...]:
+    store = store_at(url)
+    try:
+        return (await store.registry.members()).members
+    except StoreUnavailable:
+        return ()
+    finally:
+        await store.close()
 
 
 def _serves(member: Registration) -> bool:

@@ -2,6 +2,7 @@
 
     12.345678 > {"type":"input_audio_buffer.append",...}      sent; without its sound
     12.401234 < {"type":"response.listen",...}                received, as it stood on the wire
+    98.000001 ! {"dropped":true}                              the client itself cuts its line
     99.000001 ! {"end":"client_close","expected":true}        how its session ended
 
 Rule 1. Times are CLOCK_MONOTONIC, one clock for all processes of a machine.

@@ -188,6 +188,7 @@ class _Life:
                 await self._until_answered()
                 back = asyncio.create_task(self.client.wait_for("connection.resumed"))
                 await asyncio.sleep(0)
+                self.recorder.note(dropped=True)  # what follows is no outage
                 self.client.drop_connection()
                 await back
                 await self._until_answered()
