@@ -29,6 +29,7 @@ LIMIT, BLOCK, FIT = 1024, 128, 3
 CONFIG = wire.encode(wire.SlotConfig("Answer.", 10, 0.0))
 FINAL_ASK = wire.encode(wire.UnitHead(wire.FINAL | wire.ASK))
 SOUND = wire.encode(wire.UnitHead())
+SILENCE = wire.encode(wire.UnitHead(wire.CONTINUATION))
 
 
 @pytest.fixture(scope="module")
@@ -163,9 +164,12 @@ def test_turns_are_heard_and_answered_and_only_the_new_one_is_read(engine: TurnE
     usages = []
     for turn in (1, 2):
         driven.unit(slot, SOUND, sound(turn, 0.2), turn=turn)
-        [consumed] = driven.unit(slot, FINAL_ASK, sound(turn + 5, 0.2), turn=turn)
-        assert consumed.last and consumed.failure is None
+        assert driven.unit(slot, FINAL_ASK, sound(turn + 5, 0.2), turn=turn) == []
+        assert driven.unit(slot, SILENCE, turn=turn) == [], "behind the one that asks"
         told = driven.until(ended)
+        asked, silence = [emission for emission in told if emission.last]
+        assert asked.unit < silence.unit and {emission.unit for emission in told[:-1]} == {asked.unit}
+        told.remove(silence)
         assert {emission.turn_id for emission in told} == {turn}
         assert "".join(output.text for output in outputs(told))
         usages.append(outputs(told)[-1].usage)
@@ -173,6 +177,16 @@ def test_turns_are_heard_and_answered_and_only_the_new_one_is_read(engine: TurnE
     assert first is not None and second is not None
     assert first.cached_tokens < first.input_text_tokens < second.cached_tokens < second.input_text_tokens
     assert engine.usage().kv_tokens >= second.input_text_tokens
+    engine.close(slot)
+
+
+def test_a_turn_that_does_not_fit_is_refused_by_code_and_has_the_session_bound_anew(engine: TurnEngine) -> None:
+    driven, slot = Driven(engine), Slot(0, 9)
+    engine.open(slot, CONFIG)
+    driven.unit(slot, SOUND, sound(1, 45.0))
+    assert driven.unit(slot, FINAL_ASK, sound(2, 0.2)) == []
+    [told] = outputs(driven.until(ended))
+    assert (told.error_code, told.rebind) == ("context_exhausted", "context_rollover")
     engine.close(slot)
 
 

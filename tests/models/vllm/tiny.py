@@ -1,8 +1,8 @@
 """Tiny random checkpoints for vLLM, seeded: a text model, and one that hears, in the files of the published ones.
 
-    python tests/models/vllm/tiny.py FOLDER
+    python tests/models/vllm/tiny.py FOLDER [--text]
 
-writes the one that hears, and beside it a `vllm.toml` that serves it on the CPU; the last line is its path.
+writes the one that hears (or the other), and beside it a pipeline that serves it on the CPU: the last line is its path.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from transformers import (
     WhisperFeatureExtractor,
 )
 
+from duologue.model.catalog import installed
+
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 SOUND = ["<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>"]
 SENTENCE = "The quick brown fox jumps over the lazy dog, and you are a helpful voice assistant. Answer in one sentence."
@@ -32,6 +34,8 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 HIDDEN = 128
+TINY_ENGINE = '[options.thinker.vllm]\ndtype = "float32"\nenforce_eager = true\n'
+OFFLINE = 'VLLM_NO_USAGE_STATS = "1"\nHF_HUB_OFFLINE = "1"\nVLLM_CPU_KVCACHE_SPACE = "1"\n'
 PIPELINE = """name = "vllm-tiny"
 plugin = "duologue.models.vllm_stream.plugin:HearingTurns"
 session_mode = "turn"
@@ -162,11 +166,33 @@ def _rename(path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    folder: Path = parser.parse_args().folder
-    write_audio(folder / "checkpoint")
-    path = folder / "vllm-tiny.toml"
-    path.write_text(PIPELINE.format(folder=folder / "checkpoint"))
+    parser.add_argument("--text", action="store_true", help="the model of text, in a cascade")
+    options = parser.parse_args()
+    checkpoint: Path = options.folder / "checkpoint"
+    if options.text:
+        write_text(checkpoint)
+        path, text = options.folder / "cascade-vllm-tiny.toml", cascade(checkpoint)
+    else:
+        write_audio(checkpoint)
+        path, text = options.folder / "vllm-tiny.toml", PIPELINE.format(folder=checkpoint)
+    path.write_text(text)
     print(path)
+
+
+def cascade(checkpoint: Path) -> str:
+    """The installed pipeline, with this model in it, on a CPU, without a hub."""
+    text = installed()["cascade-vllm"].read_text()
+    for old, new in (
+        ('name = "cascade-vllm"', 'name = "cascade-vllm-tiny"'),
+        ("Qwen/Qwen3-1.7B", str(checkpoint)),
+        ("context_tokens = 4096", "max_tokens = 40\ncontext_tokens = 1024"),
+        ("[options.thinker.template]\nenable_thinking = false\n", TINY_ENGINE),
+        ('VLLM_NO_USAGE_STATS = "1"\n', OFFLINE),
+    ):
+        if old not in text:
+            raise SystemExit(f"cascade-vllm.toml has no {old!r} in it")
+        text = text.replace(old, new, 1)
+    return text
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The engine of a model that hears turns and writes answers: one resumable request of vLLM for each slot.
 
 Rule 1. Slots and talks are the step's; the host's thread appends. Work of one slot is done in the order it came.
-Rule 2. A unit is consumed when it is heard. A turn's sound goes in when the turn is over, and only what is new: the
-        conversation stays in the request's cache. An answer comes between appends, and belongs to its turn.
+Rule 2. A turn's sound goes in when the turn is over, and only what is new: the conversation stays in the request's
+        cache. A unit is consumed when it is heard; the one that asks, when it is answered, and those behind it then.
 Rule 3. A cancel ends an answer after the append that is being made; what was said of it stays, and so does the cache.
 Rule 4. A context that is full is begun anew (`context_rollover`), from what was written.
 """
@@ -18,7 +18,6 @@ from typing import Final
 import msgspec
 
 from duologue.model.engine import (
-    NO_UNIT,
     SESSION,
     Emission,
     EngineUsage,
@@ -42,7 +41,6 @@ ROLLOVER_AT: Final = 0.75
 """The share of its context that a session may have filled when an answer ends."""
 _log = logging.getLogger("duologue.models.vllm")
 _NOTHING: Final = encode_output(ModelOutput())
-_ROLLOVER: Final = encode_output(ModelOutput(rebind="context_rollover"))
 _Event = str | Answered | StreamError
 
 
@@ -57,6 +55,8 @@ class _Place:
     def __init__(self, slot: Slot, talk: Talk) -> None:
         self.slot, self.talk = slot, talk
         self.answer: Answer | None = None
+        self.behind: list[StageUnit] = []
+        """Units that came while an answer was made; the session has few in the pipeline at once."""
         self.waiting: set[Future[None]] = set()
 
 
@@ -71,7 +71,7 @@ class TurnEngine(StageEngine):
         self._cuts = metrics.WORKER_TURN_CUTS.labels(pipeline)
         self._places: dict[Slot, _Place] = {}
         # Grows in the host's thread; bounded by the answers that are made, each of `max_tokens`.
-        self._events: deque[tuple[Slot, Answer | None, _Event]] = deque()
+        self._events: deque[tuple[Slot, Answer, _Event]] = deque()
 
     def warm_up(self) -> None:
         try:
@@ -84,7 +84,7 @@ class TurnEngine(StageEngine):
         stream = Stream(self.host, self._options.context_tokens)
         talk = Talk(self.host, self._options, stream, wire.SlotConfig("", 2, 0.0))
         await talk.message(wire.Text("user", "Hello."))
-        await talk.answer(Answer(0, 0), lambda text: None)
+        await talk.answer(Answer(0, 0, 0), lambda text: None)
         await stream.close()
 
     # -- orders ----------------------------------------------------------------------------------------
@@ -104,6 +104,7 @@ class TurnEngine(StageEngine):
     def cancel(self, slot: Slot, epoch: int) -> None:
         place = self._places[slot]
         place.talk.forget_sound()
+        place.behind.clear()
         answer, place.answer = place.answer, None
         if answer is not None and answer.epoch < epoch:
             answer.stopped = True
@@ -124,29 +125,50 @@ class TurnEngine(StageEngine):
     # -- units -----------------------------------------------------------------------------------------
 
     def append_batch(self, batch: Sequence[StageUnit]) -> Sequence[Emission]:
-        return [self._append(unit) for unit in batch]
+        return [emission for unit in batch for emission in self._append(unit)]
 
     def blocks(self, batch: Sequence[StageUnit]) -> bool:
         """Sound is only gathered here; vLLM works elsewhere."""
         return False
 
-    def _append(self, unit: StageUnit) -> Emission:
+    def _append(self, unit: StageUnit) -> list[Emission]:
         place, head = self._places[unit.slot], wire.decode_head(unit.head)
         if len(place.waiting) >= MAX_WAITING:
-            return self._refuse(unit, "stage_backlog", f"{MAX_WAITING} orders of this session wait already")
+            return [self._refuse(unit, "stage_backlog", f"{MAX_WAITING} orders of this session wait already")]
         if head.item is not None:
             self._work(place, head.item)
         elif unit.frames:
             if not place.talk.hear(bytes(unit.frames[0])):
                 self._cuts.inc()
         elif not head.flags & wire.CONTINUATION:
-            return self._refuse(unit, "bad_unit", "a unit is sound, a message or a silence that the session made")
+            return [self._refuse(unit, "bad_unit", "a unit is sound, a message or a silence that the session made")]
         if head.flags & wire.FINAL and not unit.replay:
             self._work(place, place.talk.end_turn())
         if head.flags & wire.ASK and not unit.replay:
-            answer = place.answer = Answer(unit.turn_id, unit.epoch)
-            self._work(place, answer)
-        return Emission(unit.slot, SESSION, unit.unit, unit.turn_id, _NOTHING)
+            return self._ask(place, unit)
+        if place.answer is not None:
+            place.behind.append(unit)  # units land in their order
+            return []
+        return [_consumed(unit)]
+
+    def _ask(self, place: _Place, unit: StageUnit) -> list[Emission]:
+        older = place.answer
+        landed = [] if older is None else self._landed(place, older, ModelOutput())
+        if older is not None:  # the session asks for one at a time
+            older.stopped = True
+        answer = place.answer = Answer(unit.turn_id, unit.epoch, unit.unit)
+        self._work(place, answer)
+        return landed
+
+    def _landed(self, place: _Place, answer: Answer, output: ModelOutput) -> list[Emission]:
+        """The end of an answer's unit, and of those that came behind it."""
+        place.answer = None
+        behind, place.behind = place.behind, []
+        head = encode_output(output)
+        return [
+            Emission(place.slot, SESSION, answer.unit, answer.turn_id, head),
+            *(_consumed(unit) for unit in behind),
+        ]
 
     def _refuse(self, unit: StageUnit, code: str, message: str) -> Emission:
         return Emission(unit.slot, SESSION, unit.unit, unit.turn_id, failure=Failure(code, message))
@@ -161,19 +183,21 @@ class TurnEngine(StageEngine):
         answer = what if isinstance(what, Answer) else None
         try:
             if isinstance(what, Answer):
-                answered = await place.talk.answer(what, lambda text: self._post(place.slot, what, text))
-                self._post(place.slot, what, answered)
+                done = await place.talk.answer(what, lambda text: self._post(place.slot, what, text))
+                self._post(place.slot, what, done)
             elif isinstance(what, wire.Text):
                 await place.talk.message(what)
             else:
                 await place.talk.sound(what)
         except StreamError as error:
-            self._post(place.slot, answer, error)
+            if answer is not None:  # the talk remembers the others, and fails the answer to them
+                self._post(place.slot, answer, error)
         except Exception:  # nobody else would hear of it, and the answer would never end
             _log.exception("an append failed")
-            self._post(place.slot, answer, StreamError("engine_error", "the language model's engine failed"))
+            if answer is not None:
+                self._post(place.slot, answer, StreamError("engine_error", "the language model's engine failed"))
 
-    def _post(self, slot: Slot, answer: Answer | None, event: _Event) -> None:
+    def _post(self, slot: Slot, answer: Answer, event: _Event) -> None:
         self._events.append((slot, answer, event))
         self.wake()
 
@@ -184,22 +208,16 @@ class TurnEngine(StageEngine):
         while self._events:
             slot, answer, event = self._events.popleft()
             place = self._places.get(slot)
-            if place is None:
-                continue
-            if isinstance(event, StreamError) and event.code == "context_exhausted":
-                emissions.append(Emission(slot, SESSION, NO_UNIT, answer.turn_id if answer else 0, _ROLLOVER))
-            if answer is None or place.answer is not answer:
-                continue  # it was cancelled since
-            emissions.append(self._told(place, answer, event))
+            if place is not None and place.answer is answer:  # it was not cancelled since
+                emissions += self._told(place, answer, event)
         return emissions
 
-    def _told(self, place: _Place, answer: Answer, event: _Event) -> Emission:
+    def _told(self, place: _Place, answer: Answer, event: _Event) -> list[Emission]:
         if isinstance(event, str):
-            output = ModelOutput(text=event)
-        else:
-            place.answer = None
-            output = _failed(event) if isinstance(event, StreamError) else self._ended(place, event)
-        return Emission(place.slot, SESSION, NO_UNIT, answer.turn_id, encode_output(output))
+            head = encode_output(ModelOutput(text=event))
+            return [Emission(place.slot, SESSION, answer.unit, answer.turn_id, head, last=False)]
+        output = _broken(event) if isinstance(event, StreamError) else self._ended(place, event)
+        return self._landed(place, answer, output)
 
     def _ended(self, place: _Place, answered: Answered) -> ModelOutput:
         """With the context nearly full the session binds anew while nobody speaks."""
@@ -226,5 +244,11 @@ async def _done() -> None:
     """Streams are closed with their slots."""
 
 
-def _failed(error: StreamError) -> ModelOutput:
-    return ModelOutput(error_code=error.code, error=error.message)
+def _broken(error: StreamError) -> ModelOutput:
+    """A context that is full is of no more use: the session binds anew."""
+    rebind = "context_rollover" if error.code == "context_exhausted" else ""
+    return ModelOutput(error_code=error.code, error=error.message, rebind=rebind)
+
+
+def _consumed(unit: StageUnit) -> Emission:
+    return Emission(unit.slot, SESSION, unit.unit, unit.turn_id, _NOTHING)

@@ -199,7 +199,8 @@ class Stream:
                 self._found, opened = int(output.num_cached_tokens or 0), False
             new, reason = list(output.outputs[0].token_ids), output.outputs[0].finish_reason
             made += new
-            told(new[:-1] if reason == "stop" else new)
+            for token in new[:-1] if reason == "stop" else new:
+                told((token,))  # one by one, however many came at once: what is told does not depend on haste
             if reason is not None:
                 return made, reason == "stop"
 

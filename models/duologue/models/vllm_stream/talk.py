@@ -24,8 +24,8 @@ _BYTES: Final = 4
 class Answer:
     """One answer that is asked for. `stopped` is set by the step's thread, and read between appends."""
 
-    def __init__(self, turn_id: int, epoch: int) -> None:
-        self.turn_id, self.epoch = turn_id, epoch
+    def __init__(self, turn_id: int, epoch: int, unit: int) -> None:
+        self.turn_id, self.epoch, self.unit = turn_id, epoch, unit
         self.stopped = False
 
 
@@ -37,6 +37,8 @@ class Talk:
         self._lock = asyncio.Lock()
         self._open: Literal["", "user", "answer"] = ""
         self._begun = False
+        self._broken: StreamError | None = None
+        """Why something of the turn did not get into the context: there is nothing to answer."""
 
     @property
     def size_bytes(self) -> int:
@@ -99,6 +101,9 @@ class Talk:
         async with self._lock:
             if answer.stopped:
                 raise StreamError("cancelled", "it was cancelled before it began")
+            broken, self._broken = self._broken, None
+            if broken is not None:
+                raise broken
             config = self.config
             piece = Piece(self._host.encode(self._closed() + self._options.answer_open))
             try:
@@ -112,7 +117,13 @@ class Talk:
         return answered
 
     async def _take(self, piece: Piece, then: Literal["", "user", "answer"]) -> None:
-        await self.stream.take(piece)
+        try:
+            await self.stream.take(piece)
+        except Exception as error:
+            if not isinstance(error, StreamError):
+                error = StreamError("engine_error", "the language model's engine failed")
+            self._broken = error
+            raise
         self._begun, self._open = True, then
 
     def _turn_to_user(self) -> str:
