@@ -43,6 +43,10 @@ SLOWED = ("resume_replay", "takeover", "limits_backpressure")
 """Groups that ask most of the store."""
 BEYOND = {
     "slow-store": {
+        "test_resume_replay.py::test_nothing_is_replayed_to_a_client_that_has_it_all": (
+            "a socket on which nothing comes for 0.3 s counts as settled, and a resume waits for three replies of the "
+            "store, one after the other; what comes in the end is the same"
+        ),
         "test_resume_replay.py::test_events_of_a_detached_session_are_kept": (
             "it leaves at `response.created` and expects every word on the next socket; what comes while it waits "
             "for the store leaves together with it, so the old socket has heard the first words, and they are not lost"
@@ -62,19 +66,13 @@ BEYOND = {
         ),
     },
 }
-TRIES = 10
+TRIES = 6
 RACES = {
     "test_instructions_may_change_until_the_model_has_heard_something": (
         "it appends two units and expects the listen of the second before the answer to an update sent after the "
         "listen of the first; neither waits for the other"
     ),
 }
-SLOW_RACES = {
-    "test_nothing_is_replayed_to_a_client_that_has_it_all": (
-        "a socket on which nothing comes for 0.3 s counts as settled, and a resume asks the store three times in a row"
-    ),
-}
-"""The same where every reply of the store is late."""
 
 
 class NotReady(Exception):
@@ -261,8 +259,7 @@ def main() -> int:
             with TOPOLOGIES[options.topology](Path(home)) as port:
                 groups = options.groups or GROUPS.get(options.topology, ())
                 beyond = [f"--deselect={case}" for case in tell_beyond(options.topology)]
-                races = RACES | SLOW_RACES if options.topology == "slow-store" else RACES
-                return run_suite(suite, port, groups, [*beyond, *rest], Path(home) / "results.xml", races)
+                return run_suite(suite, port, groups, [*beyond, *rest], Path(home) / "results.xml")
         except NotReady as error:
             print(error)
             return 1
@@ -275,15 +272,13 @@ def tell_beyond(topology: str) -> list[str]:
     return list(BEYOND.get(topology, {}))
 
 
-def run_suite(
-    suite: Path, port: int, groups: Sequence[str], rest: Sequence[str], results: Path, races: Mapping[str, str]
-) -> int:
+def run_suite(suite: Path, port: int, groups: Sequence[str], rest: Sequence[str], results: Path) -> int:
     files = [str(suite / f"test_{group}.py") for group in groups] or [str(suite)]
     code = run_pytest(suite, port, [*files, f"--junitxml={results}", *rest])
     for case in sorted(failed := failures(results) if code == 1 else set()):
-        if failed - races.keys():
+        if failed - RACES.keys():
             return code
-        print(f"\n{case} is known to race ({races[case]}); at most {TRIES - 1} more tries")
+        print(f"\n{case} is known to race ({RACES[case]}); at most {TRIES - 1} more tries")
         if not any(run_pytest(suite, port, [str(suite), "-k", case]) == 0 for _ in range(TRIES - 1)):
             return code
         code = 0
