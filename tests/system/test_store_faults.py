@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
 BACKLOG = "duologue_store_journal_backlog_bytes"
 SESSIONS = 4
+STALL_S = 10.0
 UNITS = 12
 """Enough for a whole answer."""
 
@@ -74,6 +75,28 @@ async def test_a_full_store_stops_nobody_who_talks_and_is_filled_up_afterwards(t
                 first, numbers = await comes_back(system, talkers[0], before)
                 assert first["type"] == "session.resumed"
                 assert numbers == list(range(before + 1, before + 1 + len(numbers))), "nothing is missing of the outage"
+
+
+async def test_what_was_said_while_the_store_stood_still_is_in_the_journal_afterwards(tmp_path: Path) -> None:
+    with RunningSystem(tmp_path / "home", "--pipelines", "loopback") as system:
+        store = next(process.pid for process in system.family() if "valkey" in process.name())
+        async with talking(system, SESSIONS) as talkers:
+            before = seqs(talkers[0].log)[-1]
+            os.kill(store, signal.SIGSTOP)
+            try:
+                began = asyncio.get_running_loop().time()
+                await go_on(talkers, 2)
+                assert counted(system, BACKLOG) > 0 and counted(system, "duologue_store_breaker_open_ratio") == 1
+                await asyncio.sleep(max(0.0, began + STALL_S - asyncio.get_running_loop().time()))
+            finally:
+                os.kill(store, signal.SIGCONT)
+            await eventually(lambda: is_ready(system.port), "ready again")
+            await go_on(talkers)
+            assert not any(talker.failures for talker in talkers)
+            await eventually(lambda: counted(system, BACKLOG) == 0, "the journal is filled up")
+            first, numbers = await comes_back(system, talkers[0], before)
+            assert first["type"] == "session.resumed"
+            assert numbers == list(range(before + 1, before + 1 + len(numbers)))
 
 
 async def test_a_killed_store_comes_back_and_sessions_with_it(tmp_path: Path) -> None:
