@@ -30,6 +30,9 @@ MAX_PEERS: Final = 4096
 _REDIAL_FIRST_S: Final = 0.05
 _REDIAL_LAST_S: Final = 1.0
 _TICKS_PER_HEARTBEAT: Final = 2
+_REFUSAL_TOLD_S: Final = 10.0
+"""A peer whose hello is refused tries again every second; the log hears of it so often. The counter has them all."""
+_MAX_REFUSED: Final = 64
 _TIMER_MARGIN_S: Final = 0.001
 """uvloop counts whole milliseconds and may be half of one early."""
 
@@ -74,6 +77,8 @@ class LinkEndpoint(Endpoint, Surroundings):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
         self._ticked_at = 0.0
+        self._refusals_told: dict[tuple[str, str], float] = {}
+        """When the log heard of this refusal of this peer."""
         self._links_made = 0
         self._closing = False
 
@@ -260,8 +265,20 @@ class LinkEndpoint(Endpoint, Surroundings):
 
     def _refuse(self, connection: Connection, header: Header, why: str, name: str) -> None:
         self.stats.refuse_hello(why)
-        _log.warning("hello of %s refused: %s (it speaks bus version %d)", name, why, header.version)
+        if self._is_news(name, why):
+            ours = self.options.version
+            _log.warning("hello of %s refused: %s (it speaks bus version %d, we %d)", name, why, header.version, ours)
         connection.write(farewell(self.me, header, "version" if why == "version" else "replaced"))
+
+    def _is_news(self, name: str, why: str) -> bool:
+        """Whether the log is to hear of this refusal now."""
+        now, told_at = self.now(), self._refusals_told.get((name, why))
+        if told_at is not None and now - told_at < _REFUSAL_TOLD_S:
+            return False
+        if len(self._refusals_told) >= _MAX_REFUSED:
+            self._refusals_told.clear()
+        self._refusals_told[name, why] = now
+        return True
 
     # -- Surroundings ----------------------------------------------------------------------------------
 
@@ -323,6 +340,8 @@ class LinkEndpoint(Endpoint, Surroundings):
         dial = self._dials.get(link.machine.dials)
         if dial is not None and dial.link is link:
             dial.link = None
+            if link.machine.lost_reason == "version" and self._is_news(dial.name, "version"):
+                _log.warning("%s does not speak our bus version (%d); dialling on", dial.name, self.options.version)
             if link.was_live and self.now() - dial.live_since > self.options.expiry_s:
                 dial.delay_s = _REDIAL_FIRST_S
             self._place_later(dial)

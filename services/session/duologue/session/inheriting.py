@@ -14,6 +14,7 @@ Rule 4. A gateway that attaches to a session on its way is answered when it is h
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections import Counter
@@ -32,6 +33,7 @@ from duologue.protocol.realtime.errors import RealtimeProtocolError
 from duologue.session.admission import Admission
 from duologue.session.core.commands import Adopted
 from duologue.session.core.effects import SessionEffect
+from duologue.session.core.opening import is_newer
 from duologue.session.opening import Beginning, StoredExtra
 from duologue.session.pipelines import Pipelines, ServedPipeline
 from duologue.session.port import SessionMachine
@@ -207,6 +209,7 @@ class Inheritance:
         if found.owner.incarnation != lost:
             raise CannotInherit("taken")
         pipeline = self._place(session_id, found)
+        await self._leave_newer(session_id)
         owned = await self._asked(
             lambda: store.own(session_id, incarnation=self.incarnation, taken_from=lost, attempt=attempt)
         )
@@ -234,6 +237,14 @@ class Inheritance:
         return Inherited(
             session_id, found.record.dialect, pipeline, owner, machine, effects, head, found, saved is not None
         )
+
+    async def _leave_newer(self, session_id: str) -> None:
+        """What a newer version wrote is not taken from its owner: a shard that can read it will come. Raises
+        CannotInherit, StoreUnavailable."""
+        saved = await self._asked(lambda: self._around.store.read_checkpoint(session_id))
+        with contextlib.suppress(ValueError):  # unreadable: told when it is ours
+            if saved is not None and is_newer(saved.blob):
+                raise CannotInherit("newer_version")
 
     def _place(self, session_id: str, found: Activated) -> ServedPipeline:
         try:

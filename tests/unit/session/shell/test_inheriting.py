@@ -13,6 +13,7 @@ from duologue.bus import messages as bus
 from duologue.fence import DeliveryId, Owner, StageFence
 from duologue.session.core import commands as facts
 from duologue.session.core import effects as orders
+from duologue.session.core.engine_session import STATE_VERSION
 from duologue.session.inheriting import MAX_RUNNING
 from duologue.session.opening import StoredExtra
 from duologue.store.ports import Head, Owned, Registration, SessionRecord
@@ -109,6 +110,18 @@ async def test_a_living_owner_is_not_robbed(shell: Shell) -> None:
     shell.board.on_message(shell.gateway, bus.Adopt("s", "dead-life"), [])
     await shell.background.settle()
     assert not shell.machines and not shell.inheritance.outcomes
+
+
+async def test_what_a_newer_version_has_saved_is_left_for_one_that_can_read_it(shell: Shell) -> None:
+    owner = await left(shell)
+    newer = msgspec.msgpack.encode({"session_id": "s", "version": STATE_VERSION + 1})
+    await shell.store.sessions.checkpoint("s", owner, 8, newer)
+    judge(shell)
+    shell.board.on_message(shell.gateway, bus.Adopt("s", "dead-life"), [])
+    await shell.background.settle()
+    assert shell.inheritance.outcomes == {"newer_version": 1} and len(shell.admission) == 0
+    found = await shell.store.sessions.look_up("s")
+    assert found is not None and found.owner == owner, "it is not taken, and not ended"
 
 
 async def test_of_one_that_another_heir_has_taken_it_lets_go(shell: Shell) -> None:

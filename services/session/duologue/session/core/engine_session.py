@@ -7,6 +7,8 @@ Rule 3. Numbers that were told to anybody (`epoch`, `next_unit`, `outbox.n`, `id
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from duologue.fence import CommandNo, StageFence
@@ -347,6 +349,11 @@ class Totals(msgspec.Struct, gc=False):
         return Totals(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
 
 
+STATE_VERSION: Final = 1
+"""Of a state as bytes. A field that is added with a default leaves it as it is: an older process passes over it. Any
+other change raises it; a process reads its own version and the one before, and leaves a newer one alone."""
+
+
 class DuplexEngineSession(msgspec.Struct):
     session_id: str
     seed: bytes
@@ -396,6 +403,7 @@ class DuplexEngineSession(msgspec.Struct):
     saving: Applied = Applied()
     covered: Applied = Applied()
     plugin_state: msgspec.Raw = msgspec.Raw(b"\xc0")
+    version: int = STATE_VERSION
 
     @property
     def fence(self) -> StageFence:

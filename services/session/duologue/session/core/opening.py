@@ -13,8 +13,17 @@ from duologue.session.core import adoption, history, stages
 from duologue.session.core import config as session_config
 from duologue.session.core.context import SessionContext
 from duologue.session.core.detection import refusal
-from duologue.session.core.engine_session import DuplexEngineSession
+from duologue.session.core.engine_session import STATE_VERSION, DuplexEngineSession
 from duologue.session.core.limits import SessionLimits
+
+
+class _Versioned(msgspec.Struct):
+    """What is read of a state before anything else."""
+
+    version: int = 1
+
+
+_version = msgspec.msgpack.Decoder(_Versioned)
 
 
 def open_session(
@@ -97,8 +106,16 @@ def restore_session(body: bytes, *, plugin: DuplexModelPlugin[Any], owner: int) 
         raise ValueError("nested too deeply") from None
 
 
+def is_newer(body: bytes) -> bool:
+    """A newer version of this program wrote this state, and we cannot tell what it says. Raises msgspec.DecodeError."""
+    return _version.decode(body).version > STATE_VERSION
+
+
 def _restored(body: bytes, plugin: DuplexModelPlugin[Any], owner: int) -> SessionContext:
+    if is_newer(body):
+        raise ValueError("a newer version of this program wrote it")
     state = msgspec.msgpack.decode(body, type=DuplexEngineSession)
+    state.version = STATE_VERSION
     if owner < state.owner:
         raise ValueError(f"owner {owner} is older than {state.owner}, which wrote this session")
     if owner > state.owner:
