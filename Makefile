@@ -10,7 +10,7 @@ SESSIONS ?= 40
 SEED    ?= 1
 ENVS    ?= $(or $(DUOLOGUE_ENVS),.envs)
 
-.PHONY: up demo test check bench sim mutants fuzz chaos conformance deploy-check clients models env clean
+.PHONY: up demo test check bench sim mutants fuzz chaos leaks conformance deploy-check clients models env clean
 
 up: $(VENV)/.runtime          ## install and run the whole system on 127.0.0.1:8080
 	$(BIN)/duologue up
@@ -46,6 +46,11 @@ chaos: SECONDS = 300
 chaos: $(VENV)/.dev           ## real processes under SECONDS of faults drawn from SEED; DOUBLE=1: two at a time; KINDS="kill shard,..." some
 	PYTHONPATH=tests $(BIN)/python -m chaos --seconds $(SECONDS) --sessions $(SESSIONS) --seed $(SEED) \
 	  $(if $(DOUBLE),--double) $(if $(KEEP),--keep) $(if $(KINDS),--kinds "$(KINDS)")
+
+leaks: CYCLES = 5000
+leaks: KILLS  = 20
+leaks: $(VENV)/.dev           ## sessions that end in every way, CYCLES of them, with KILLS processes killed between: what is left, what grows?
+	PYTHONPATH=tests $(BIN)/python -m soak.leaks --cycles $(CYCLES) --kills $(KILLS)
 
 conformance: $(VENV)/.dev     ## the black-box suite, against a system of its own (DUOLOGUE_SHARED names its folder)
 	$(BIN)/python tests/conformance.py

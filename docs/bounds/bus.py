@@ -40,7 +40,7 @@ BOUNDS = (
         "`[bus] high_water`",
         "they wait in order; other peers go on",
         ("duologue_bus_blocked_batches_total",),
-        ("contract/bus/test_link_contract.py::test_a_stuck_peer_does_not_block_another",),
+        ("contract/bus/test_link_contract.py::test_ovl_05_a_stuck_peer_misses_nothing_and_does_not_block_another",),
     ),
     Bound(
         "peers of a process",

@@ -23,7 +23,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from soak.endings import DISTURBED, ENDINGS, GRACE_S, Ending
+from soak.endings import DISTURBED, ENDINGS, GRACE_S, Ending, Gap
 from soak.memory import Memory
 from system.conftest import TwoGateways
 from system.held import held
@@ -61,6 +61,7 @@ class Soak:
         self.disturbed: Counter[str] = Counter()
         self.killed: Counter[str] = Counter()
         self.faults: list[str] = []
+        self.gaps = 0
         self._kills_left = options.kills
         self._victims = itertools.cycle(("shard-1", "gateway-1", "worker", "shard-2", "gateway-2", "worker"))
 
@@ -82,6 +83,8 @@ class Soak:
             try:
                 await ending(url)
                 self.done[name] += 1
+            except Gap:
+                self.gaps += 1
             except DISTURBED as error:
                 self.disturbed[name] += 1
                 if not shaken:
@@ -141,22 +144,30 @@ class Soak:
         """Prints the figures; what is wrong."""
         print(f"carried out: {dict(sorted(self.done.items()))}")
         print(f"cut short by a kill: {dict(sorted(self.disturbed.items()))}; killed: {dict(self.killed)}")
+        print(f"resumes that were told of a gap: {self.gaps}")
         slopes = self.memory.slopes(self.options.cycles // 2)
         for (name, pid), points in sorted(self.memory.samples.items()):
             shown = f"{slopes[name]:+.3f} kB a cycle" if name in slopes and points[-1][0] >= self.options.cycles else ""
+            if self.options.series:
+                print(f"  {name} {' '.join(f'{rss / 1024:.1f}' for _, rss in points)}")
             print(f"  {name:22} {pid:>8} {points[0][1] / 1024:7.1f} -> {points[-1][1] / 1024:7.1f} MB {shown}")
         growing = [f"{n} grows by {s:.3f} kB a cycle" for n, s in slopes.items() if s > self.options.slope]
         return self.faults + growing
 
 
-def main() -> int:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m soak.leaks", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--cycles", type=int, default=5000)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--parallel", type=int, default=16)
     parser.add_argument("--slope", type=float, default=0.5, help="kB a cycle that a process may grow")
+    parser.add_argument("--series", action="store_true", help="print the memory after each batch")
     parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    options = parser().parse_args()
     with tempfile.TemporaryDirectory(prefix="duologue-leaks-") as folder:
         config = Path(folder) / "leaks.toml"
         config.write_text(SETTINGS)

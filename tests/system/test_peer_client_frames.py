@@ -66,7 +66,7 @@ async def test_a_conversation_with_a_cut_in_the_middle_of_the_answer(served: Two
     assert peer.dropped == [] and peer.errors == []
 
 
-async def test_cut_at_random_frames_it_has_every_number_once_and_the_newest_token(served: TwoGateways) -> None:
+async def test_res_07_cut_at_random_frames_it_has_every_number_once_and_the_newest_token(served: TwoGateways) -> None:
     seed = int(os.environ.get("DUOLOGUE_SEED") or random.randrange(2**32))
     print(f"DUOLOGUE_SEED={seed}")
     chance = random.Random(seed)

@@ -11,10 +11,10 @@ import uvloop
 
 _GEN0_THRESHOLD: Final = 5_000
 _GEN1_THRESHOLD: Final = 5
-_GEN2_THRESHOLD: Final = 10
+_GEN2_THRESHOLD: Final = 2
 """What a session had refers to itself in circles (a socket to its protocol and back), 100 to 300 tracked objects: the
 garbage of some 25 sessions is looked for at a time, which takes less than a millisecond, and what has lived long
-after some 1,000 at the latest. Rarer collections keep the memory of thousands of sessions that are over."""
+after some 300: a few milliseconds. Rarer collections keep the memory of thousands of sessions that are over."""
 
 
 def freeze_gc() -> None:

@@ -322,7 +322,7 @@ async def test_a_frozen_peer_is_silent_and_comes_back(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("they_dial", [False, True])
-async def test_a_stuck_peer_does_not_block_another(rig: Rig, they_dial: bool) -> None:
+async def test_ovl_05_a_stuck_peer_misses_nothing_and_does_not_block_another(rig: Rig, they_dial: bool) -> None:
     here = Recorder()
     endpoint = await rig.start("here", here, listen=True)
     stuck = await rig.remote("stuck", dials="here" if they_dial else "")
@@ -349,7 +349,7 @@ async def test_a_stuck_peer_does_not_block_another(rig: Rig, they_dial: bool) ->
 
 
 @pytest.mark.parametrize("they_dial", [False, True])
-async def test_a_killed_peer_is_lost_while_its_batch_is_stuck(rig: Rig, they_dial: bool) -> None:
+async def test_ovl_06_a_killed_peer_is_lost_while_its_batch_is_stuck(rig: Rig, they_dial: bool) -> None:
     dialler = Recorder()
     endpoint = await rig.start("here", dialler, listen=True)
     way = "here" if they_dial else ""

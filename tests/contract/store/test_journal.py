@@ -132,6 +132,20 @@ async def test_a_hole_ends_the_read_and_then_is_a_gap(store: Store, sid: str) ->
     assert await store.journal.read(sid, 2) == Replay((), 6, 1, gap=True)
 
 
+async def test_res_08_a_cursor_before_what_is_left_is_a_gap_and_no_replay(store: Store, sid: str) -> None:
+    """The client's cursor against the number of the oldest entry: one too old, just old enough, at the head; and a
+    journal of which all is trimmed, or nothing is left."""
+    egress = await claimed(store, sid)
+    await store.journal.append(sid, ONE, egress, 1, entries(1, 6))
+    await store.journal.trim(sid, 3)
+    assert await store.journal.read(sid, 2) == Replay((), 6, 4, gap=True), "3 is missing"
+    assert [entry.seq for entry in (await store.journal.read(sid, 3)).entries] == [4, 5, 6]
+    assert await store.journal.read(sid, 6) == Replay((), 6, 4)
+    await store.journal.trim(sid, 6)
+    assert (await store.journal.read(sid, 5)).gap
+    assert (await store.journal.read("nobody", 3)).head_seq == 0, "a cursor beyond the head is a conflict"
+
+
 async def test_trim_forgets_what_was_acknowledged(store: Store, sid: str) -> None:
     egress = await claimed(store, sid)
     await store.journal.append(sid, ONE, egress, 1, entries(1, 4))

@@ -478,7 +478,7 @@ async def test_a_gap_is_told_and_is_no_dead_end(system: System) -> None:
     ],
     ids=str,
 )
-async def test_a_wrong_resume_is_refused(system: System, claim: dict[str, Any], code: str) -> None:
+async def test_res_05_a_wrong_resume_is_refused(system: System, claim: dict[str, Any], code: str) -> None:
     _, created = await system.open()
     client = await system.connect()
     good = {"session_id": created["session"]["id"], "resume_token": created["resume_token"]}
@@ -505,7 +505,7 @@ async def test_a_resume_that_the_shard_does_not_answer_may_be_tried_again(
     assert (await again.next())["type"] == "session.resumed"
 
 
-async def test_a_client_that_reads_nothing_does_not_delay_a_takeover(system: System) -> None:
+async def test_res_02_a_client_that_reads_nothing_does_not_delay_a_takeover(system: System) -> None:
     old, created = await system.open()
     old.ws.transport.pause_reading()
     session_id = created["session"]["id"]
