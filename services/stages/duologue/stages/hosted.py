@@ -92,7 +92,8 @@ class HostedStage:
         """Let a unit wait for a step. False: too many of its session wait already."""
         if not self._ready.push(entry):
             return False
-        entry.cursor.arrived(entry)
+        if self._gathering.window_s:
+            entry.cursor.arrived(entry)
         self._sink.want_pump(self)
         return True
 
@@ -215,7 +216,9 @@ class HostedStage:
         batch = work.batch
         if batch:
             self.counts.step([entry.since - entry.arrived for entry in batch], done.compute_s)
-            self.counts.replayed += sum(entry.unit.replay for entry in batch)
+            for entry in batch:
+                if entry.unit.replay:
+                    self.counts.replayed += 1
         if done.error:
             for entry in work.batch:
                 self._fail_started(entry, done.error)
