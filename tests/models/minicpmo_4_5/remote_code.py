@@ -11,6 +11,7 @@ that is wrong in a cache changes what it does.
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import Any
 
@@ -26,6 +27,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+_log = logging.getLogger(__name__)
 WIDTH, BANDS, STEPS = 64, 40, 10
 FAR = 40.0
 """Added to a logit, it decides."""
@@ -161,6 +163,7 @@ class Decoder:
         self.reset()
 
     def reset(self) -> None:
+        self.generated_tokens: list[int] = []
         self.cache: Any = None
         self.units: list[int] = []
         self.preserved = 0
@@ -242,6 +245,7 @@ class SessionState:
         self.decoder = Decoder(model.llm)
         self.calls: list[dict[str, Any]] = []
         """What generate was told, for tests."""
+        self.session_logs: list[str] = []
         self._reset_streaming_state()
 
     def _reset_streaming_state(self) -> None:
@@ -255,6 +259,7 @@ class SessionState:
         self.flow_cache_base = self.hift_cache_base = None
         self.unit_start = 0
         self.windows: list[int] = []
+        self.total_hidden: list[Any] = []
 
     @property
     def needs_finalize(self) -> bool:
@@ -353,6 +358,11 @@ class SessionState:
         if listens:
             return result
         text = self.tokenizer.decode([token for token in said if token in self.letters])
+        print(f"> speak: {text}")
+        _log.info("said %s", text)
+        self.session_logs.append(text)
+        self.total_hidden.append(hiddens)
+        self.decoder.generated_tokens += said
         result |= {"text": text, "end_of_turn": ended}
         if self.generate_audio:
             sound, count = self._sound(hiddens, prompt_wav_path, ended)
@@ -466,8 +476,7 @@ class StandIn(Weights):
             raise RuntimeError("the published vocoder needs a GPU")
         self._duplex_config.update(duplex_config or {})
         self.duplex = DuplexCapability(model=self, device=device, **self._duplex_config)
-        if self.config.init_tts:
-            self.tts.audio_tokenizer = self._tts_streaming
+        self.tts.audio_tokenizer = self._tts_streaming
 
 
 class SeparateStandIn(Weights):

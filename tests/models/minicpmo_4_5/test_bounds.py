@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,25 @@ def test_speech_that_outgrows_its_state_begins_anew(make_rig: Make) -> None:
     assert place.seat.speech_bytes <= 12_000
     assert any(frames for _, frames in one.told)
     rig.close(one)
+
+
+def test_nothing_is_kept_or_written_of_what_is_said(
+    rig: Rig, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The published code prints it, logs it, and keeps the hidden state of every word for as long as the session."""
+    one = rig.open(session())
+    caplog.set_level(logging.INFO)
+    for _ in range(30):
+        rig.step(one)
+    assert any(output.text for output, _ in one.told)
+    assert "speak" not in "".join(capfd.readouterr())
+    assert not [record for record in caplog.records if "said" in record.getMessage()]
+    duplex = rig.duplex(one)
+    assert len(duplex.session_logs) <= 1 and len(duplex.total_hidden) <= 1, "of the last unit at most"
+    duplex.decoder.generated_tokens = [1] * 10_000
+    rig.step(one)
+    rig.step(one)
+    assert len(duplex.decoder.generated_tokens) <= 4096 + 40
 
 
 def test_a_voice_that_needs_more_than_its_state_is_refused(make_rig: Make) -> None:

@@ -76,6 +76,14 @@ def test_a_model_that_only_writes_is_heard_by_nobody(rig: Rig) -> None:
     assert not any(frames or output.audio_rate_hz for output, frames in told)
 
 
+def test_a_pipeline_without_a_vocoder_writes(make_rig: Make) -> None:
+    rig = make_rig(vocoder="none", ref_audio="")
+    one = rig.open(session(speaks=False))
+    told = [rig.step(one) for _ in range(16)]
+    assert any(output.text for output, _ in told) and not any(frames for _, frames in told)
+    rig.close(one)
+
+
 def test_the_end_of_a_turn_is_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     one = rig.open(session())
     decide(rig, one, monkeypatch, "<|speak|>", "a", "b", "<|turn_eos|>", "<|chunk_eos|>")

@@ -4,11 +4,14 @@ Rule 1. That code is run by the worker. Where it comes from is the operator's wo
         client's; a repository of the hub is fetched whole first, and loaded from the folder that it is in then.
 Rule 2. Two forms of the code are known: `init_unified`, which makes `model.duplex`, and `as_duplex`, which returns one.
 Rule 3. The vocoder is loaded once, whatever the code does for each session.
+Rule 4. The code prints and logs what is said, word by word: a worker does not.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +27,14 @@ TOKENS: Final = (
     *("<|chunk_tts_eos|>", "<|turn_eos|>", "<|audio_start|>", "<|audio_end|>", "<|im_start|>", "<|im_end|>"),
 )
 """What the protocol of units is made of. Their numbers are the tokenizer's."""
+_REMOTE: Final = "transformers_modules"
+"""The package that transformers puts the code of a checkpoint into."""
 
 
 class NoVocoder:
     """In the place of a vocoder where answers are text: nothing asks it for sound."""
 
-    class flow:  # noqa: N801: the name is the other side's
+    class flow:
         pre_lookahead_len = 3
 
     def set_stream_cache(self, prompt_wav: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -63,8 +68,10 @@ def load(options: MiniCPMOOptions) -> Checkpoint:
     if device.type == "cuda":
         if not torch.cuda.is_available():
             raise PipelineError(f"device {options.device}: this torch ({torch.__version__}) sees no GPU")
+        device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
         torch.cuda.set_device(device)  # the vocoder takes the current one
     model = _load_model(options, _folder(options)).eval().to(device)
+    _hush()
     config = _duplex_config(options)
     if hasattr(model, "as_duplex"):
         return _separate(model, options, device, config)
@@ -104,8 +111,16 @@ def _load_model(options: MiniCPMOOptions, folder: Path) -> Any:
         torch_dtype=getattr(torch, options.dtype),
         init_vision=options.vision,
         init_audio=True,
-        init_tts=options.speaks,
+        init_tts=True,  # the code reaches for it when it changes its mode, also where answers are text
     )
+
+
+def _hush() -> None:
+    """Take `print` from the modules of remote code, and what they log below warnings."""
+    logging.getLogger(_REMOTE).setLevel(logging.WARNING)
+    for name, module in list(sys.modules.items()):
+        if name.startswith(f"{_REMOTE}."):
+            vars(module)["print"] = lambda *arguments, **named: None
 
 
 def _duplex_config(options: MiniCPMOOptions) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,6 +32,10 @@ OF_MODEL: Final = ("processor", "duplex", "audio_past_key_values", "audio_chunk_
 OF_VOCODER: Final = ("cache", "stream_cache", "hift_cache_dict", "_stream_prompt")
 _TALKER_START: Final = {"tts_text_start_pos": 0, "tts_past_key_values": None, "tts_current_turn_start_time": None}
 """What the duplex object says of a talker that has said nothing in this turn."""
+_DIARIES: Final = ("session_logs", "total_hidden", "total_ids", "res_ids", "prefill_schema_tokens")
+"""What it writes down of a whole session, on the device too, and never reads again but to print it."""
+_REPETITION: Final = 4096
+"""Tokens that a penalty of repetition may look back on: `Sampling.text_repetition_window_size`."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ class Seat:
         self._put(self._kept)
         self._draw_from(self._random)
         try:
-            with torch.no_grad():
+            with torch.no_grad(), self._current_device():
                 yield
         finally:
             self._kept = self._taken()
@@ -128,6 +132,11 @@ class Seat:
         duplex = self._duplex
         if hasattr(duplex, "finalize_unit") and self.owes:
             duplex.finalize_unit()
+        for name in _DIARIES:
+            if diary := getattr(duplex, name, None):
+                diary.clear()
+        said = getattr(duplex.decoder, "generated_tokens", [])
+        del said[: max(len(said) - _REPETITION, 0)]
 
     def restart_talker(self) -> None:
         """The talker forgets what it said: what comes next is the beginning of its turn."""
@@ -218,6 +227,11 @@ class Seat:
         finally:
             duplex.force_listen_count = 0
         return told
+
+    def _current_device(self) -> AbstractContextManager[Any]:
+        """Of this thread: the vocoder asks for the current one."""
+        device = self._loaded.device
+        return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
     # -- the swap --------------------------------------------------------------------------------------
 
