@@ -27,6 +27,7 @@ SAID = "SECRET-INSTRUCTIONS-OF-THE-CLIENT"
 @pytest.fixture
 def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningSystem]:
     monkeypatch.setenv("DUOLOGUE_USAGE__LOG", "true")
+    monkeypatch.setenv("DUOLOGUE_SESSION__DISCONNECT_GRACE_S", "300")  # commands take seconds on a busy machine
     with RunningSystem(tmp_path, "--pipelines", "loopback", "--shards", "2") as running:
         yield running
 
@@ -52,6 +53,7 @@ class Held:
             while True:
                 await self.wire.read()
         except ConnectionClosed:
+            await self.wire.ws.wait_closed()
             return self.wire.log
 
 
@@ -156,6 +158,24 @@ async def _killed(system: RunningSystem, held: Held) -> None:
     assert [line["event"] for line in audit if line["event"] != "leave"] == ["open", "close"]
     assert (audit[0]["remote"], audit[-1]["session_id"]) == ("127.0.0.1", held.id)
     assert {line["model"] for line in audit} == {"loopback"}
+
+
+async def test_a_session_that_moved_to_another_shard_has_one_account_of_all_of_it(system: RunningSystem) -> None:
+    held = await Held.open(system)
+    await held.talk()
+    first = (await until_listed(system, held.id))[held.id]["shard"]
+    await command("drain", first, system=system)
+    moved = (await until_listed(system, held.id))[held.id]
+    assert (moved["shard"] != first, moved["owner"] > 1, moved["attached"]) == (True, True, True)
+    await held.talk()
+    await command("session", "kill", held.id, system=system)
+    await held.closing()
+    await eventually(lambda: bool(records(system, "duologue.usage", held.id)), "the account is written")
+    (account,) = records(system, "duologue.usage", held.id)
+    assert account["input_audio_s"] == pytest.approx(2 * 12 * 0.08)
+    assert account["responses"] >= 2
+    closes = [line for line in records(system, "duologue.audit", held.id) if line["event"] == "close"]
+    assert [line["process"] for line in closes] == [moved["shard"]], "who gave it away did not close it"
 
 
 async def test_a_wrong_reason_and_an_unknown_session_are_refused(system: RunningSystem) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from duologue.gateway.remote import MAX_HOPS, TrustedProxies
 
@@ -49,3 +53,15 @@ def test_no_more_hops_are_looked_at_than_there_may_be_proxies() -> None:
 def test_what_is_no_address_is_no_setting() -> None:
     with pytest.raises(ValueError, match="balancer"):
         TrustedProxies(["balancer"])
+
+
+@given(st.binary(max_size=400), st.sampled_from(["10.1.2.3", "203.0.113.5", "", "fe80::1%eth0", "not an address"]))
+def test_whatever_is_said_the_answer_is_the_peer_or_an_address(said: bytes, peer: str) -> None:
+    client = PROXIES.client_of(peer, [(b"x-forwarded-for", said)])
+    assert client == peer or str(ip_address(client)) == client
+
+
+@given(st.text(alphabet="0123456789abcdef.:[]%, ", max_size=200))
+def test_what_looks_like_addresses_is_read_or_left(said: str) -> None:
+    client = PROXIES.client_of("10.1.2.3", _said(said))
+    assert ip_address(client)
