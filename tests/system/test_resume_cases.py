@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -181,3 +182,95 @@ def test_the_chirp_is_not_found_in_what_is_read_wrongly() -> None:
     floats = chirp(16_000).astype("<f4").tobytes()
     wrong = {"type": "response.output_audio.delta", "delta": base64.b64encode(floats).decode()}
     assert likeness([wrong]) < 0.5
+
+
+# -- RES-01 -----------------------------------------------------------------------------------------------
+
+
+async def answer_to(url: str, session_id: str, token: str, last_seq: int) -> tuple[Wire, Event]:
+    wire = await Wire.resume(url, session_id, token, last_seq)
+    return wire, await wire.read()
+
+
+async def test_res_01_of_two_that_race_for_a_session_one_has_it_and_a_cut_resume_harms_nobody(
+    served: TwoGateways,
+) -> None:
+    """Two gateways, one token, the same moment; then resumes that are cut at any moment of theirs."""
+    chance = random.Random(4)
+    wire = await Wire.open(served.urls[0], session_object(script=[{"speak": {"units": 4000, "text": "on"}}]))
+    await wire.send(append(level(6000, 400)))
+    await wire.until("response.output_audio.delta")
+    session_id, token = wire.log[0]["session"]["id"], wire.log[0]["resume_token"]
+    await wire.cut()
+    for _ in range(6):
+        races = await asyncio.gather(*(answer_to(url, session_id, token, 1) for url in served.urls))
+        won = [(there, told) for there, told in races if told["type"] == "session.resumed"]
+        lost = [told for _, told in races if told["type"] == "error"]
+        assert len(won) == 1 and len(lost) == 1, [told["type"] for _, told in races]
+        assert lost[0]["error"]["code"] in ("invalid_resume_token", "session_resume_conflict"), lost
+        there, told = won[0]
+        await there.send({"type": "session.heartbeat"})
+        await there.until("session.heartbeat_ack")
+        token = told["resume_token"]
+        await there.cut()
+        for _ in range(3):
+            cut = await Wire.resume(chance.choice(served.urls), session_id, token, 1)
+            await asyncio.sleep(chance.random() * 0.05)
+            await cut.cut()
+            # It did not confirm what it may have been told, so the token before is good.
+        for _ in range(100):
+            again, told = await answer_to(chance.choice(served.urls), session_id, token, 1)
+            if told["type"] == "session.resumed":
+                break
+            assert told["error"]["retryable"], told
+            await again.cut()
+            await asyncio.sleep(0.1)
+        assert told["type"] == "session.resumed", told
+        await again.send({"type": "session.heartbeat"})
+        await again.until("session.heartbeat_ack")
+        numbers = seqs(again.log)
+        assert numbers == list(range(2, numbers[-1] + 1)), "the replay, then what is new, each once"
+        token = told["resume_token"]
+        last = again
+        await again.cut()
+    final, told = await answer_to(served.urls[0], session_id, token, 1)
+    assert told["type"] == "session.resumed" and last is not final
+    await final.end()
+
+
+# -- RES-12 -----------------------------------------------------------------------------------------------
+
+BACKLOG, HASTE = 375, 1.2
+"""Units of 80 ms that wait in the journal: half a minute; and how much faster than that the client reads."""
+
+
+async def test_res_12_a_client_that_is_hardly_faster_than_real_time_catches_up(served: TwoGateways) -> None:
+    """It goes on talking while it reads, and is answered: what is new comes behind what is old, and all of it once."""
+    wire = await Wire.open(served.urls[0], session_object(script=[{"speak": {"units": 4000, "text": "on"}}]))
+    for _ in range(BACKLOG // 25):
+        await wire.send(append(level(6000, 25 * 80)))
+    await wire.until("response.output_audio.delta")
+    created = wire.log[0]
+    await wire.cut()
+    again = await Wire.resume(served.urls[1], created["session"]["id"], created["resume_token"], 1)
+    assert (await again.read())["type"] == "session.resumed"
+
+    async def talk() -> None:
+        while True:
+            await again.send(append(level(6000)))
+            await asyncio.sleep(0.08)
+
+    talking = asyncio.create_task(talk())
+    try:
+        heard, due = 0, asyncio.get_running_loop().time()
+        while heard < BACKLOG * HASTE:
+            if (await again.read())["type"] == "response.output_audio.delta":
+                heard += 1
+                due += 0.08 / HASTE
+                await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
+    finally:
+        talking.cancel()
+    assert pick(again.log, "error") == []
+    numbers = seqs(again.log)
+    assert numbers == list(range(2, numbers[-1] + 1))
+    await again.end()
