@@ -4,7 +4,8 @@ Rule 1. A fact that meets an idle runner is handled at once, in the loop turn th
         while effects are performed waits in the mailbox. No task, no re-entrance.
 Rule 2. Effects are performed in order. Rendered events of one turn leave as one message.
 Rule 3. One alarm, for the machine's next deadline. A deadline that moved back is found out when the alarm
-        comes: nothing is set anew for it.
+        comes: nothing is set anew for it. One that is met late because this process stood still waits until what had
+        come meanwhile is read: an answer of the store may be among it, and nobody is judged by what we missed.
 Rule 4. A fault of ours in here ends this session with `internal_error`, and no other.
 """
 
@@ -40,6 +41,10 @@ _log = logging.getLogger("duologue.session")
 _TIMER_MARGIN_S: Final = 0.001
 """uvloop counts whole milliseconds and may be half of one early; a tick that comes early does nothing."""
 
+LATE_S: Final = 0.1
+"""So long after its deadline a tick is late by our own fault."""
+CATCH_UP_S: Final = 0.03
+
 _FAULT: Final = "internal_error"
 
 CLOSE_TIMEOUT_S: Final = 5.0
@@ -60,6 +65,7 @@ class DuplexSessionRunner:
         "_detector",
         "_dialect",
         "_ended",
+        "_excused",
         "_held",
         "_loop",
         "_machine",
@@ -125,6 +131,8 @@ class DuplexSessionRunner:
         self._opened_at = self._loop.time()
         self._clockwork = Clockwork(0.0) if clockwork is None else clockwork
         self._alarm: Alarm | None = None
+        self._excused = -inf
+        """The last deadline that was met late and waits for what had come meanwhile, or has waited."""
         self._close_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -339,7 +347,7 @@ class DuplexSessionRunner:
         when = self._opened_at + deadline + _TIMER_MARGIN_S
         alarm = self._alarm
         if alarm is not None:
-            if alarm.when <= when:
+            if alarm.when <= when or deadline == self._excused:
                 return
             alarm.cancel()
         self._alarm = self._clockwork.at(when, self._fire)
@@ -348,8 +356,12 @@ class DuplexSessionRunner:
         self._alarm = None
         if self.finished:
             return
-        deadline = self._machine.next_deadline()
-        if deadline is not None and self._opened_at + deadline <= self._loop.time():
+        deadline, now = self._machine.next_deadline(), self._loop.time()
+        if deadline is not None and self._opened_at + deadline <= now:
+            if now > self._opened_at + deadline + LATE_S and self._excused < deadline:
+                self._excused = deadline
+                self._alarm = self._clockwork.at(now + CATCH_UP_S, self._fire)
+                return
             self.post(facts.Tick())
         else:
             self._arm()

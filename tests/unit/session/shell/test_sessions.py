@@ -15,11 +15,13 @@ from duologue.bus.link import PeerLost
 from duologue.fence import CommandNo, Owner
 from duologue.protocol.duplex import AppendAudio, Commit, SessionHeartbeat
 from duologue.protocol.realtime.errors import RealtimeProtocolError
+from duologue.session.clockwork import Clockwork
 from duologue.session.core import commands as facts
 from duologue.session.core import effects as orders
 from duologue.session.core.limits import SessionLimits
 from duologue.session.opening import MAX_EARLY
 from duologue.session.recorder import RecordedFact, Recorder
+from duologue.session.runner import CATCH_UP_S
 
 pytestmark = pytest.mark.unit
 
@@ -352,6 +354,28 @@ async def test_a_deadline_brings_a_tick(shell: Shell) -> None:
     machine.script = script
     shell.say("s", 1, SessionHeartbeat())
     await ticked.wait()
+
+
+async def test_a_deadline_that_is_met_late_waits_for_what_had_come_meanwhile(shell: Shell) -> None:
+    """The process stood still; the store's answer has come, and is read before anybody is judged by its absence."""
+    clockwork = Clockwork()
+    object.__setattr__(shell.around, "clockwork", clockwork)
+    machine = await shell.open()
+    shell.say("s", 1, SessionHeartbeat())
+    machine.handled.clear()
+    machine.deadline = -10.0
+    shell.say("s", 2, SessionHeartbeat())
+    clockwork.run_due(asyncio.get_running_loop().time())
+    shell.say("s", 3, SessionHeartbeat())  # what had come
+    clockwork.run_due(asyncio.get_running_loop().time())
+    assert not [fact for fact in machine.handled if isinstance(fact, facts.Tick)]
+
+    def script(fact: facts.SessionCommand) -> None:
+        machine.deadline = None if isinstance(fact, facts.Tick) else machine.deadline
+
+    machine.script = script
+    clockwork.run_due(asyncio.get_running_loop().time() + CATCH_UP_S)
+    assert [type(fact) for fact in machine.handled] == [facts.FromClient, facts.FromClient, facts.Tick]
 
 
 async def test_a_session_is_recorded_line_by_line(shell: Shell, tmp_path: Path) -> None:
