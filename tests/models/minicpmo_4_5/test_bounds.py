@@ -163,14 +163,19 @@ def failing(folder: Path, **options: Any) -> str:
     return str(error.value)
 
 
-def test_what_is_missing_is_named(environment: None, tmp_path: Path) -> None:
+def test_what_is_missing_is_named(environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from models.minicpmo_4_5.tiny import write_checkpoint
+
+    from duologue.models.minicpmo_4_5 import checkpoint
 
     assert "no such folder" in failing(tmp_path, checkpoint=str(tmp_path / "nowhere"))
     assert "config.json" in failing(tmp_path)
     write_checkpoint(tmp_path)
     assert "ref_audio" in failing(tmp_path, ref_audio=str(tmp_path / "nobody.wav"))
     assert "nothing_of_this_name" in failing(tmp_path, vocoder="nothing_of_this_name:Vocoder")
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "find_spec", lambda name: None if name == "hyperpyyaml" else name)
+        assert "needs hyperpyyaml" in failing(tmp_path, vocoder="token2wav", device="cuda")
     tokenizer = json.loads((tmp_path / "tokenizer.json").read_text().replace("<|listen|>", "<|hear|>"))
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
     for name in ("tokenizer_config.json", "special_tokens_map.json"):

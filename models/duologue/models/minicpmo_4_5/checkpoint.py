@@ -14,6 +14,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +28,8 @@ TOKENS: Final = (
     *("<|chunk_tts_eos|>", "<|turn_eos|>", "<|audio_start|>", "<|audio_end|>", "<|im_start|>", "<|im_end|>"),
 )
 """What the protocol of units is made of. Their numbers are the tokenizer's."""
+_VOCODER: Final = ("stepaudio2", "onnxruntime", "onnx", "torchaudio", "hyperpyyaml")
+"""What the model's own vocoder imports. Only minicpmo-utils is in the locked environment."""
 _REMOTE: Final = "transformers_modules"
 """The package that transformers puts the code of a checkpoint into."""
 
@@ -62,6 +65,11 @@ class Checkpoint:
 
 def load(options: MiniCPMOOptions) -> Checkpoint:
     """Raises PipelineError, or what the remote code raises."""
+    if options.vocoder == "token2wav" and (lacks := [name for name in _VOCODER if find_spec(name) is None]):
+        raise PipelineError(
+            f"vocoder token2wav needs {', '.join(lacks)}, in versions that fit this torch ({torch.__version__}); "
+            "docs/minicpmo.md tells how they get into its environment"
+        )
     if options.threads:
         torch.set_num_threads(options.threads)
     device = torch.device(options.device)
