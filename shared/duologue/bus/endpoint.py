@@ -15,6 +15,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import floor
 from typing import Final, Protocol
 
 from duologue.bus.codec import BYE, HELLO, Header, decode_greeting, decode_header
@@ -358,7 +359,10 @@ class LinkEndpoint(Endpoint, Surroundings):
     # -- time ------------------------------------------------------------------------------------------
 
     def _arm_tick(self) -> None:
-        self._tick_timer = self.loop.call_later(self.options.heartbeat_s / _TICKS_PER_HEARTBEAT, self._tick)
+        period_s = self.options.heartbeat_s / _TICKS_PER_HEARTBEAT
+        # On a grid, where other timers of the process ring too: a wake-up costs more than what is done in it.
+        due = floor(self.loop.time() / period_s + 1.5) * period_s
+        self._tick_timer = self.loop.call_at(due, self._tick)
 
     def _tick(self) -> None:
         self._arm_tick()

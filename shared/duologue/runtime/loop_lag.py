@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
+from duologue.runtime.grid import next_on_grid
+
 _STATM: Final = "/proc/self/statm"
 _PAGE_BYTES: Final = resource.getpagesize()
 
@@ -42,7 +44,7 @@ class LoopLagProbe:
             self._timer = None
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
-        due = loop.time() + self._interval_s
+        due = next_on_grid(loop.time(), self._interval_s)
         self._timer = loop.call_at(due, self._beat, loop, due)
 
     def _beat(self, loop: asyncio.AbstractEventLoop, due: float) -> None:

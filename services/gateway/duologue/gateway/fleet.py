@@ -7,7 +7,6 @@ Rule 2. A shard that is not registered any more is hung up only when no link to 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Final
 from duologue.bus.link import Endpoint
 from duologue.gateway.links import ShardLinks
 from duologue.gateway.router import Router
+from duologue.runtime.grid import until_next
 from duologue.store.ports import Registration, Registry, Roster, StoreUnavailable
 
 _log = logging.getLogger("duologue.gateway")
@@ -78,7 +78,7 @@ class Fleet:
     async def run(self) -> None:
         """Beat until cancelled. Raises `Replaced`."""
         while True:
-            await asyncio.sleep(BEAT_S)
+            await until_next(BEAT_S)
             self._asked_at = self._clock()
             try:
                 roster = await self._registry.beat(self._describe())

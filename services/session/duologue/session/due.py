@@ -19,6 +19,7 @@ from typing import Final
 
 from duologue.fence import Owner
 from duologue.model.rendezvous import weight
+from duologue.runtime.grid import next_on_grid
 from duologue.session.inheriting import MAX_WAITING, Inheritance
 from duologue.session.vitals import Vitals
 from duologue.store.ports import Holdings, SessionStore, StoreUnavailable
@@ -72,13 +73,13 @@ class DueSweep:
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        due = loop.time() + self._every_s
+        due = next_on_grid(loop.time(), self._every_s)
         while True:
             try:
                 async with asyncio.timeout_at(due):
                     await self._stirred.wait()
             except TimeoutError:
-                due = loop.time() + self._every_s
+                due = next_on_grid(loop.time(), self._every_s)
                 work = self.sweep()
             else:
                 self._stirred.clear()

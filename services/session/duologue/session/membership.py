@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from duologue.runtime.grid import until_next
 from duologue.store.ports import Registration, Registry, Roster, StoreUnavailable
 
 _log = logging.getLogger("duologue.session")
@@ -52,7 +53,7 @@ class Membership:
     async def run(self) -> None:
         """Beat until cancelled. Raises `Replaced`."""
         while True:
-            await asyncio.sleep(self._beat_s)
+            await until_next(self._beat_s)
             await self.beat()
 
     async def beat(self) -> None:

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from duologue.runtime.grid import until_next
 from duologue.session.resident import Resident
 from duologue.session.surroundings import Surroundings
 from duologue.store.ports import JournalRefused, Refused, StoreUnavailable
@@ -38,7 +39,7 @@ class Reaper:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(self._interval_s)
+            await until_next(self._interval_s)
             await self.sweep()
 
     async def sweep(self) -> None:

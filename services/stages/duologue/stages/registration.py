@@ -6,12 +6,12 @@ Rule 2. A process whose id another one has taken over must end: `Replaced`.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final
 
 from duologue.model.records import StageRecord, WorkerRecord, encode_record
+from duologue.runtime.grid import until_next
 from duologue.stages.worker import StageWorker
 from duologue.store.ports import Registration, Registry, StoreUnavailable
 
@@ -63,7 +63,7 @@ class WorkerRegistration:
     async def run(self) -> None:
         """Beat until cancelled. Raises Replaced."""
         while True:
-            await asyncio.sleep(BEAT_S)
+            await until_next(BEAT_S)
             await self.beat()
 
     async def beat(self) -> None:

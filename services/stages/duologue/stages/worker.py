@@ -30,6 +30,7 @@ from duologue.bus.messages import (
 )
 from duologue.fence import StageFence
 from duologue.model.engine import NEXT, NO_UNIT, SESSION, Emission, StageUnit
+from duologue.runtime.grid import next_on_grid
 from duologue.stages.counts import WorkerCounts
 from duologue.stages.cursor import Cursor, Entry
 from duologue.stages.door import Binding, Claim, Door
@@ -391,7 +392,7 @@ class StageWorker(LinkHandler):
                 self._loop.call_soon(self._pump)
 
     def _look(self) -> None:
-        self._check = self._loop.call_later(CHECK_S, self._look)
+        self._check = self._loop.call_at(next_on_grid(self._loop.time(), CHECK_S), self._look)
         now = self._loop.time()
         for stage in self.stages.values():
             if not stage.hung(now):
