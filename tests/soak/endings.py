@@ -10,6 +10,7 @@ import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,8 +29,17 @@ DISTURBED = (ConnectionClosed, ConnectionError, InvalidMessage, InvalidStatus, O
 """What a client may meet while a process is killed under it. Without kills each of them is a fault."""
 
 
+OPENED: ContextVar[list[Wire]] = ContextVar("OPENED")
+"""The sockets of the client whose task this is: what a kill has interrupted must not hold them."""
+
+
+def _kept(wire: Wire) -> Wire:
+    OPENED.get([]).append(wire)
+    return wire
+
+
 async def _open(url: str, script: str = "silent", **query: str) -> Wire:
-    return await Wire.open(url, _session(script), **query)
+    return _kept(await Wire.open(url, _session(script), **query))
 
 
 def _session(script: str) -> dict[str, Any]:
@@ -129,7 +139,7 @@ async def resumed(url: str) -> None:
     wire = await _speaking(url)
     created = wire.log[0]
     reset(wire)
-    again = await Wire.resume(url, created["session"]["id"], created["resume_token"], 1)
+    again = _kept(await Wire.resume(url, created["session"]["id"], created["resume_token"], 1))
     if (await again.until("session.resumed", "session.resync_required"))["type"] == "session.resync_required":
         await again.ws.wait_closed()
         raise Gap
@@ -164,19 +174,19 @@ async def _half_a_handshake(url: str, request: bytes) -> None:
 
 async def before_the_session(url: str) -> None:
     """Connected, and gone without a word."""
-    reset(await Wire.dial(url, autostart="0"))
+    reset(_kept(await Wire.dial(url, autostart="0")))
 
 
 async def while_it_opens(url: str) -> None:
     """The first message, and gone before its answer."""
-    wire = await Wire.dial(url, autostart="0")
+    wire = _kept(await Wire.dial(url, autostart="0"))
     await wire.send({"type": "session.update", "session": _session("silent")})
     reset(wire)
 
 
 async def refused(url: str) -> None:
     """A first update that nobody can carry out."""
-    wire = await Wire.dial(url, autostart="0")
+    wire = _kept(await Wire.dial(url, autostart="0"))
     await wire.send({"type": "session.update", "session": {"model": "no such model"}})
     with contextlib.suppress(ConnectionClosed):
         assert json.loads(await wire.ws.recv())["error"]["code"] == "model_not_found"

@@ -23,11 +23,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from soak.endings import DISTURBED, ENDINGS, GRACE_S, Ending, Gap
+from soak.endings import DISTURBED, ENDINGS, GRACE_S, OPENED, Ending, Gap
 from soak.memory import Memory
 from system.conftest import TwoGateways
 from system.held import held
 from system.running import RunningSystem, until
+from system.wire import Wire
 
 BATCHES = 20
 SETTINGS = f"""
@@ -80,6 +81,8 @@ class Soak:
     async def _client(self, queue: Any, shaken: bool) -> None:
         for ending in queue:
             name, url = ending.__name__, self.random.choice(self.served.urls)
+            opened: list[Wire] = []
+            OPENED.set(opened)
             try:
                 await ending(url)
                 self.done[name] += 1
@@ -89,6 +92,9 @@ class Soak:
                 self.disturbed[name] += 1
                 if not shaken:
                     self.faults.append(f"{name}: {error!r}"[:300])
+            finally:
+                for wire in opened:
+                    wire.ws.transport.abort()
 
     def _kill(self, kind: str) -> None:
         found = [process for process in self.served.system.state.processes if process.name.startswith(kind)]
