@@ -50,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gateways", type=int, help="gateways, on ports from --port on (1)")
     parser.add_argument("--gateway-workers", type=int, help="processes that share the port of a gateway (1)")
     parser.add_argument("--shards", type=int, help="session shards (2)")
+    parser.add_argument("--ready-s", type=float, default=READY_S, help="how long everything may take to start (120)")
     parser.add_argument("--insecure", action="store_true", help="serve without keys on an open address")
     parser.add_argument("--tls", action="store_true", help="speak https and wss, with a certificate made here")
     parser.add_argument("--tls-cert", help="speak https and wss with this certificate chain (PEM)")
@@ -70,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     embedded = not told and settings.store.url == StoreSettings().url
     try:
         settings, ca = with_certificate(settings, home)
-        return asyncio.run(_System(settings, home, embedded=embedded, ca=ca).run())
+        return asyncio.run(_System(settings, home, embedded=embedded, ca=ca, ready_s=options.ready_s).run())
     finally:
         home.leave()
 
@@ -132,8 +133,10 @@ def _ports_are_free(settings: SystemSettings) -> None:
 
 
 class _System:
-    def __init__(self, settings: SystemSettings, home: Home, *, embedded: bool, ca: str = "") -> None:
-        self._home, self._embedded, self._ca = home, embedded, ca
+    def __init__(
+        self, settings: SystemSettings, home: Home, *, embedded: bool, ca: str = "", ready_s: float = READY_S
+    ) -> None:
+        self._home, self._embedded, self._ca, self._ready_s = home, embedded, ca, ready_s
         self._console = Console(highlight=False, soft_wrap=True)
         self._obituaries = Obituaries(lambda: store_at(self.settings.store.url, self.settings.store.journal_url))
         self._supervisor = Supervisor(self._say, self._obituaries.tell)
@@ -210,8 +213,10 @@ class _System:
                 while not self._stop.is_set():
                     self._fail_if_useless()
                     self._write_state()
-                    if time.monotonic() - started > READY_S:
-                        raise UserError(f"not ready after {READY_S:g} s; the log above says what is missing")
+                    if time.monotonic() - started > self._ready_s:
+                        raise UserError(
+                            f"not ready after {self._ready_s:g} s (--ready-s); the log above says what is missing"
+                        )
                     if await all_ready(client, store.registry, gateways):
                         return self._say_ready(time.monotonic() - started)
                     await self._wait(0.1)

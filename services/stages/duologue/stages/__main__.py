@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -26,6 +27,7 @@ from duologue.runtime.logs import configure_logs
 from duologue.runtime.loop_lag import LoopLagProbe
 from duologue.runtime.metric_registry import render
 from duologue.runtime.metrics import PROCESS_INFO, PROCESS_LOOP_LAG, PROCESS_STALLS, PROCESS_UP_SINCE
+from duologue.runtime.processes import die_with_parent
 from duologue.runtime.settings import SystemSettings, load_settings
 from duologue.runtime.settings_reading import SettingsError
 from duologue.runtime.signals import StopSignals
@@ -129,5 +131,8 @@ def _refuse(why: str) -> int:
     return 2
 
 
+if __name__ == "__mp_main__":
+    # A process that a library of the model made (`multiprocessing` imports this again): it must not outlive the worker.
+    die_with_parent(os.getppid())
 if __name__ == "__main__":
     sys.exit(main())
