@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 CONTENT_TYPE: Final = prometheus_client.CONTENT_TYPE_LATEST
 
 PROCESSES: Final = ("gateway", "session", "worker", "bus", "store", "process")
-UNITS: Final = ("seconds", "bytes", "events", "sessions", "units", "messages", "slots", "links", "ratio")
+UNITS: Final = ("seconds", "bytes", "events", "sessions", "units", "messages", "slots", "links", "ratio", "tokens")
 """Of gauges and histograms. A counter counts a thing by its name, and ends in `_total`."""
 
 REGISTRIES: Final = {process: CollectorRegistry(auto_describe=False) for process in PROCESSES}

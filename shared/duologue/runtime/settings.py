@@ -135,7 +135,7 @@ class SessionSettings(Section, frozen=True, kw_only=True):
     id: ProcessName = ""
     """What the process is called; empty: made up at start."""
     drain_s: Ratio = 30.0
-    """How long it may take to hand the sessions over after SIGTERM, and for the clients of others to hear of the end."""
+    """How long it may take after SIGTERM to hand the sessions over and to tell the clients of the others."""
 
 
 class StageSettings(Section, frozen=True, kw_only=True):
