@@ -99,7 +99,13 @@ class Node:
 
     def ended(self, task: asyncio.Task[Any]) -> None:
         self.tasks.pop(task, None)
-        if self.alive and not task.cancelled() and (error := task.exception()) is not None:
+        if self.alive and not task.cancelled() and task._log_traceback:
+            self.world.loop.call_soon(self._judge, task)  # whoever waits for it takes its error in this same turn
+
+    def _judge(self, task: asyncio.Task[Any]) -> None:
+        """An error that nobody has taken is nobody's business, and so lost in a real process."""
+        if self.alive and task._log_traceback:
+            error = task.exception()
             self.world.fail(f"{self.name}: a task failed: {type(error).__name__}: {error}")
 
     def stop_still(self) -> None:
