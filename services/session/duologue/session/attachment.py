@@ -257,8 +257,15 @@ class Attachment:
 
     def delivered(self, message: Delivered) -> None:
         self.acknowledged = True
+        late = message.egress < self.numbering.egress
         self.numbering.reported(message.egress, message.through, message.seq)
-        self._runner.delivered(message.through)
+        self._runner.delivered(self._short_of_the_end(message.through) if late else message.through)
+
+    def _short_of_the_end(self, through: DeliveryId) -> DeliveryId:
+        """An egress that has been followed says no more that the session may go: its successor may be replaying the
+        journal just now, and acknowledges the end itself when that is done."""
+        end = self._runner.output.end
+        return through if end is None else min(through, DeliveryId(end.of or self.owner.number, end.n - 1))
 
     def tell_numbering(self, link: Link) -> None:
         """To a gateway that asks on behalf of a client."""

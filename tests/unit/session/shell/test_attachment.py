@@ -102,6 +102,21 @@ async def test_a_resume_is_told_of_an_end_that_nobody_acknowledged(shell: Shell)
     assert (attached.end.n, attached.end.close_code) == (machine.n, 1000)
 
 
+async def test_an_end_is_not_over_by_the_word_of_an_egress_that_was_followed(shell: Shell) -> None:
+    machine = await opened(shell)
+    machine.script = lambda fact: machine.close("bye") if isinstance(fact, facts.FromClient) else None
+    shell.say("s", 1, SessionHeartbeat())
+    second = FakeLink("g2", "gateway")
+    shell.board.on_message(second, bus.Attach("s", 2, 9, "g2"), [])
+    late, its_own = (bus.Delivered("s", owned(1), egress, through(1, machine.n), machine.n) for egress in (4, 9))
+    shell.board.on_message(shell.gateway, late, [])
+    assert numbers(second) == [machine.n]
+    assert len(shell.manager) == 1
+    shell.board.on_message(second, its_own, [])
+    await shell.turn()
+    assert len(shell.manager) == 0
+
+
 async def test_a_resume_after_a_gap_gets_the_conversation(shell: Shell) -> None:
     await opened(shell)
     shell.board.on_message(shell.gateway, bus.Detach("s", 1), [])
