@@ -108,6 +108,8 @@ class World:
         """Events that gateways which are gone have purged."""
         self._lives: Counter[str] = Counter()
         self._gateways_ever: list[GatewayNode] = []
+        self._starting: set[asyncio.Task[None]] = set()
+        self._stopping = False
         self._inherited: dict[str, Owner] = {}
         self._failure: str | None = None
         self._main: asyncio.Task[None] | None = None
@@ -244,8 +246,9 @@ class World:
 
     def restart_gateway(self, name: str) -> None:
         """As a supervisor does it."""
-        if not self.failed:
-            self.loop.create_task(self.new_gateway(name))
+        if not self.failed and not self._stopping:
+            self._starting.add(birth := self.loop.create_task(self.new_gateway(name)))
+            birth.add_done_callback(self._starting.discard)
 
     async def new_gateway(self, name: str) -> None:
         self.gateways = [node for node in self.gateways if node.name != name or node.alive]
@@ -366,6 +369,8 @@ class World:
         for node in (*self.gateways, *self.shards, *self.workers):
             self.count["credit exhausted"] += node.credit_exhausted
         self.count["invalidate purged something"] += self.purged + sum(gateway.purged for gateway in self.gateways)
+        await self.until(lambda: not self._starting)  # whoever has just been started is stopped with the others
+        self._stopping = True
         nodes: list[Node] = [*self.gateways, *self.shards, *self.workers]
         for node in nodes:
             await node.spawn(node.stop())
