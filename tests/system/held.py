@@ -37,7 +37,8 @@ def session_keys(url: str) -> list[str]:
         kept = [name for name in names if name.startswith(SESSION_KEYS) and not is_mark(store, name)]
         for name in names:
             if name.startswith(DUE_KEYS) and name != HOLDERS:
-                kept += [f"{name} {member.decode()}" for member in store.zrange(name, 0, -1)]
+                members: list[Any] = list(store.zrange(name, 0, -1))
+                kept += [f"{name} {member.decode()}" for member in members]
         return kept
 
 

@@ -202,6 +202,7 @@ async def test_res_01_of_two_that_race_for_a_session_one_has_it_and_a_cut_resume
     await wire.until("response.output_audio.delta")
     session_id, token = wire.log[0]["session"]["id"], wire.log[0]["resume_token"]
     await wire.cut()
+    again = None
     for _ in range(6):
         races = await asyncio.gather(*(answer_to(url, session_id, token, 1) for url in served.urls))
         won = [(there, told) for there, told in races if told["type"] == "session.resumed"]
@@ -225,16 +226,15 @@ async def test_res_01_of_two_that_race_for_a_session_one_has_it_and_a_cut_resume
             assert told["error"]["retryable"], told
             await again.cut()
             await asyncio.sleep(0.1)
-        assert told["type"] == "session.resumed", told
+        assert again is not None and told["type"] == "session.resumed", told
         await again.send({"type": "session.heartbeat"})
         await again.until("session.heartbeat_ack")
         numbers = seqs(again.log)
         assert numbers == list(range(2, numbers[-1] + 1)), "the replay, then what is new, each once"
         token = told["resume_token"]
-        last = again
         await again.cut()
     final, told = await answer_to(served.urls[0], session_id, token, 1)
-    assert told["type"] == "session.resumed" and last is not final
+    assert told["type"] == "session.resumed" and again is not final
     await final.end()
 
 

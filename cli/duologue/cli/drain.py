@@ -60,7 +60,8 @@ async def _drain(url: str, name: str, deadline_s: float, key: str) -> int:
             if now is None or not now.load:
                 print(f"{name} is empty")
                 return 0
-        print(f"{name} still has {now.load} sessions" if now else f"{name} is gone")
+            member = now
+        print(f"{name} still has {member.load} sessions")
         return 1
     except StoreUnavailable as error:
         raise UserError(f"the store at {shown(url)} does not answer: {error}") from None

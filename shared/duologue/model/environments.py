@@ -84,9 +84,10 @@ def probe(
         ran = subprocess.run(
             command, capture_output=True, text=True, timeout=_PROBE_S, env={**os.environ, **(environ or {})}
         )
-        return msgspec.json.decode(ran.stdout.splitlines()[-1] if ran.stdout else "", type=Probed)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PipelineError(f"{python}: {error}") from None
+    try:
+        return msgspec.json.decode(ran.stdout.splitlines()[-1] if ran.stdout else "", type=Probed)
     except msgspec.DecodeError:
         why = (ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"])[-1]
         raise PipelineError(f"{python}: {why}") from None

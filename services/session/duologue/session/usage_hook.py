@@ -109,7 +109,7 @@ class UsageHook:
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """A redirect would turn the POST into a GET, and may lead anywhere."""
 
-    def redirect_request(self, *_: Any) -> None:
+    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: Any) -> None:
         return None
 
 

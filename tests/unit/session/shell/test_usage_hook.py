@@ -119,7 +119,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Location", "/elsewhere")
         self.end_headers()
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         pass
 
 
