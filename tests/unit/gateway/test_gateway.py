@@ -19,7 +19,7 @@ from duologue.gateway import rehoming
 from duologue.gateway.wire import RealtimeSocket
 from duologue.protocol.duplex import SessionClose
 from duologue.runtime.settings import GatewaySettings
-from duologue.store.ports import Owned, StoreUnavailable
+from duologue.store.ports import Activated, Owned, StoreUnavailable
 
 pytestmark = pytest.mark.unit
 
@@ -502,6 +502,34 @@ async def test_a_resume_that_the_shard_does_not_answer_may_be_tried_again(
     system.shard.silent = False
     await system.services[0].chores.settled(1)
     again = await system.resume(created, after=1)  # the token before is good: nobody holds the attachment
+    assert (await again.next())["type"] == "session.resumed"
+
+
+async def test_an_activation_that_is_carried_out_late_is_let_go_of(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duologue.gateway.resuming.LATE_S", (0.1,))
+    old, created = await system.open()
+    await old.ws.close()
+    sessions, late = system.store.sessions, []
+    activate = sessions.activate
+
+    async def unanswered(*args: Any, **how: Any) -> Activated:
+        late.append((args, how))
+        raise StoreUnavailable("no answer")
+
+    with monkeypatch.context() as once:
+        once.setattr(sessions, "activate", unanswered)
+        new = await system.resume(created, after=1)
+        assert (await new.next())["error"]["code"] == "runtime_resume_failed"
+    await system.services[0].chores.settled(1)  # there was nothing to settle yet
+    [(args, how)] = late
+    assert isinstance(await activate(*args, **how), Activated)
+    session_id = created["session"]["id"]
+    async with asyncio.timeout(WAIT_S):
+        while (found := await sessions.look_up(session_id)) is None or found.record.gateway:
+            await turn()
+    again = await system.resume(created, after=1)
     assert (await again.next())["type"] == "session.resumed"
 
 

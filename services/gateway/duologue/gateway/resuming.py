@@ -33,6 +33,8 @@ _log = logging.getLogger("duologue.gateway")
 
 REACH_S: Final = 2.0
 ATTACH_S: Final = 5.0
+LATE_S: Final = (1.0, 5.0)
+"""An activation without an answer may still be carried out: when we look whether it was, after the first look."""
 ADOPT_S: Final = 4.0
 """How long a resume waits until an heir has the session: its owner may not be known to be dead yet."""
 ASK_S: Final = 0.1
@@ -156,8 +158,11 @@ class Resuming:
             )
             settled = True
         finally:
-            if not settled:  # cancelled, or no answer: it may have been carried out
+            if not settled:  # cancelled, or no answer: it may have been carried out, or be yet
                 gateway.chores.add("settle", step.session_id, self._settle)
+                for late_s in LATE_S:
+                    loop = asyncio.get_running_loop()
+                    loop.call_later(late_s, gateway.chores.add, "settle", step.session_id, self._settle)
         if isinstance(active, ResumeRefused):
             return self._refused(active)
         link = gateway.links.of(active.owner.incarnation)
