@@ -223,7 +223,8 @@ async def test_res_01_of_two_that_race_for_a_session_one_has_it_and_a_cut_resume
             again, told = await answer_to(chance.choice(served.urls), session_id, token, 1)
             if told["type"] == "session.resumed":
                 break
-            assert told["error"]["retryable"], told
+            error = told["error"]  # a gateway may not know yet that its socket was cut, and holds the session
+            assert error["retryable"] or error["code"] in ("invalid_resume_token", "session_resume_conflict"), told
             await again.cut()
             await asyncio.sleep(0.1)
         assert again is not None and told["type"] == "session.resumed", told

@@ -160,9 +160,10 @@ class Resuming:
         finally:
             if not settled:  # cancelled, or no answer: it may have been carried out, or be yet
                 gateway.chores.add("settle", step.session_id, self._settle)
+                look = f"settle {token_digest(self._token).hex()[:8]}"  # of its own: one look must not replace another
                 for late_s in LATE_S:
                     loop = asyncio.get_running_loop()
-                    loop.call_later(late_s, gateway.chores.add, "settle", step.session_id, self._settle)
+                    loop.call_later(late_s, gateway.chores.add, look, step.session_id, self._settle)
         if isinstance(active, ResumeRefused):
             return self._refused(active)
         link = gateway.links.of(active.owner.incarnation)
