@@ -8,7 +8,6 @@ Rule 3. A connection that breaks is resumed where that server can; else the sess
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import random
@@ -16,7 +15,6 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Sequence
-from threading import Thread
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -34,6 +32,7 @@ from duologue.model.engine import (
     StageRefused,
     StageUnit,
 )
+from duologue.model.loop_thread import LoopThread
 from duologue.model.outputs import ModelOutput, encode_output
 from duologue.model.pipeline import PipelineError, PipelineSpec
 from duologue.models.bridge import heads, refusals
@@ -85,8 +84,7 @@ class BridgeEngine(StageEngine):
         self._spare: list[Emission] = []
         """Made by an order, told with the next `read`."""
         self._random = random.Random()
-        self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever, name=f"{pipeline}-upstream", daemon=True)
+        self._thread = LoopThread(f"{pipeline}-upstream")
 
     def warm_up(self) -> None:
         """That server is not asked: it may come up later, and a session that needs it says so."""
@@ -108,7 +106,7 @@ class BridgeEngine(StageEngine):
             self._rung.append(place)
             self.wake()
 
-        place.connection = Connection(self._loop, self._address, ring, self._meter.full)
+        place.connection = Connection(self._thread.loop, self._address, ring, self._meter.full)
         self._places[slot.index] = place
         place.connection.dial()
 
@@ -186,11 +184,7 @@ class BridgeEngine(StageEngine):
         self._places.clear()
         for closed in closing:
             closed.result(timeout=10)
-        if self._thread.is_alive():
-            asyncio.run_coroutine_threadsafe(_end_tasks(), self._loop).result(timeout=10)
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(timeout=10)
-        self._loop.close()
+        self._thread.close()
 
     # -- inside ----------------------------------------------------------------------------------------
 
@@ -270,14 +264,6 @@ class BridgeEngine(StageEngine):
 
     def _count_links(self) -> None:
         self._meter.links(sum(place.conversation.is_live and not place.dead for place in self._places.values()))
-
-
-async def _end_tasks() -> None:
-    own = asyncio.current_task()
-    others = [task for task in asyncio.all_tasks() if task is not own]
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
 
 
 def _as_pcm16(frames: tuple[bytes, ...]) -> tuple[bytes, ...]:

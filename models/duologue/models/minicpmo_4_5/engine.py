@@ -19,11 +19,11 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
+from duologue.model.emissions import emitted, failed, lost, pcm16, slot_config
 from duologue.model.engine import SESSION, Emission, EngineUsage, Failure, Slot, StageEngine, StageRefused, StageUnit
-from duologue.model.outputs import ModelOutput, Usage, encode_output
+from duologue.model.outputs import ModelOutput, Usage
 from duologue.model.pipeline import PipelineError, PipelineSpec
 from duologue.model.turnstile import Turnstile
 from duologue.models.minicpmo_4_5.checkpoint import load
@@ -40,7 +40,7 @@ from duologue.models.minicpmo_4_5.options import (
     read_options,
 )
 from duologue.models.minicpmo_4_5.reference import Voice, voice_of, write_wav
-from duologue.models.minicpmo_4_5.seat import Floats, Heard, Seat
+from duologue.models.minicpmo_4_5.seat import Heard, Seat
 from duologue.models.minicpmo_4_5.voices import BadVoice, wav_voice
 from duologue.models.minicpmo_4_5.wire import FORCE_LISTEN, SlotConfig, decode_config
 
@@ -129,7 +129,7 @@ class MiniCPMOEngine(StageEngine):
     def open(self, slot: Slot, config: bytes) -> None:
         if slot.index >= self._slots:
             raise StageRefused("resource_exhausted", f"there are {self._slots} slots")
-        settings = _decoded(config)
+        settings = slot_config(decode_config, config)
         voice = voice_of(settings.voice, settings.voice_rate_hz) if settings.voice else self._voice
         if settings.speaks and voice is None:
             raise StageRefused("ref_audio_required", "neither the session nor the pipeline has a reference voice")
@@ -181,7 +181,7 @@ class MiniCPMOEngine(StageEngine):
     def control(self, slot: Slot, kind: str, body: bytes) -> None:
         place = self._place(slot)
         if place is not None and kind == "update":
-            place.sampling = _decoded(body).sampling
+            place.sampling = slot_config(decode_config, body).sampling
 
     def close(self, slot: Slot) -> None:
         place = self._place(slot)
@@ -215,16 +215,16 @@ class MiniCPMOEngine(StageEngine):
     def _answer(self, unit: StageUnit) -> Emission:
         place = self._place(unit.slot)
         if place is None:
-            return _failed(unit, "stage_not_open", "the slot is not open")
+            return failed(unit, "stage_not_open", "the slot is not open")
         if place.lost:
-            return _lost(unit)
+            return lost(unit, "a unit failed half-way")
         if not unit.frames or len(unit.frames[0]) != UNIT_SAMPLES * 4:
             size = len(unit.frames[0]) // 4 if unit.frames else 0
-            return _failed(unit, "runtime_append_failed", f"a unit has {UNIT_SAMPLES} samples, not {size}")
+            return failed(unit, "runtime_append_failed", f"a unit has {UNIT_SAMPLES} samples, not {size}")
         try:
             images = decoded(unit.frames[1:]) if self.options.vision else []
         except BadFrame as error:
-            return _failed(unit, "invalid_video_frames", str(error))
+            return failed(unit, "invalid_video_frames", str(error))
         with self._turnstile.live():
             return self._compute(place, unit, images)
 
@@ -244,10 +244,10 @@ class MiniCPMOEngine(StageEngine):
         except Exception:
             _log.exception("a unit failed half-way")
             place.lost = True
-            return _lost(unit)
+            return lost(unit, "a unit failed half-way")
         place.look()
         if heard.refused:
-            return _failed(unit, "runtime_append_failed", heard.refused)
+            return failed(unit, "runtime_append_failed", heard.refused)
         self._todo.set()
         cancelled, place.hushed = place.hushed, False
         return self._emission(place, unit, heard, cancelled=cancelled)
@@ -281,14 +281,14 @@ class MiniCPMOEngine(StageEngine):
                 output_text_tokens=heard.text_tokens,
             )
         if unit.replay:
-            return _emitted(unit, ModelOutput(usage=usage))
+            return emitted(unit, ModelOutput(usage=usage))
         rebind = "context_rollover" if place.context > self.options.rollover_tokens else ""
         if heard.listens:
             ended = heard.ended and not cancelled  # a cancelled response is over already
-            return _emitted(unit, ModelOutput(listen=not ended, end_of_turn=ended, usage=usage, rebind=rebind))
+            return emitted(unit, ModelOutput(listen=not ended, end_of_turn=ended, usage=usage, rebind=rebind))
         rate = 0 if heard.sound is None else OUTPUT_RATE_HZ
         output = ModelOutput(text=heard.text, audio_rate_hz=rate, end_of_turn=heard.ended, usage=usage, rebind=rebind)
-        return _emitted(unit, output, () if heard.sound is None else (_pcm16(heard.sound),))
+        return emitted(unit, output, () if heard.sound is None else (pcm16(heard.sound),))
 
     # -- behind the answers ----------------------------------------------------------------------------
 
@@ -324,28 +324,3 @@ def _own_voice(pipeline: PipelineSpec, options: MiniCPMOOptions) -> Voice | None
         return voice_of(*wav_voice(path.read_bytes(), options.max_ref_audio_s))
     except (OSError, BadVoice) as error:
         raise PipelineError(f"pipeline {pipeline.name}: options: ref_audio: {path}: {error}") from None
-
-
-def _decoded(config: bytes) -> SlotConfig:
-    try:
-        return decode_config(config)
-    except msgspec.DecodeError as error:
-        raise StageRefused("invalid_duplex_runtime_config", str(error)) from None
-
-
-def _pcm16(sound: Floats) -> bytes:
-    return (np.clip(sound, -1.0, 1.0) * 32767.0).round().astype("<i2").tobytes()
-
-
-def _emitted(unit: StageUnit, output: ModelOutput, frames: tuple[bytes, ...] = ()) -> Emission:
-    return Emission(unit.slot, SESSION, unit.unit, unit.turn_id, encode_output(output), frames)
-
-
-def _failed(unit: StageUnit, code: str, message: str) -> Emission:
-    return Emission(unit.slot, SESSION, unit.unit, unit.turn_id, failure=Failure(code, message))
-
-
-def _lost(unit: StageUnit) -> Emission:
-    """The session opens its stages again, and says the unit again."""
-    failure = Failure("engine_error", "a unit failed half-way", retryable=True)
-    return Emission(unit.slot, SESSION, unit.unit, unit.turn_id, failure=failure)

@@ -16,11 +16,11 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 
-from duologue.model.engine import SESSION, Emission, EngineUsage, Failure, Slot, StageEngine, StageRefused, StageUnit
-from duologue.model.outputs import ModelOutput, Usage, encode_output
+from duologue.model.emissions import emitted, failed, lost, pcm16, slot_config
+from duologue.model.engine import Emission, EngineUsage, Slot, StageEngine, StageRefused, StageUnit
+from duologue.model.outputs import ModelOutput, Usage
 from duologue.model.pipeline import PipelineSpec
 from duologue.model.turnstile import Turnstile
 from duologue.models.moshi.batch import Floats, Forced, Frame, FrameBatch
@@ -90,7 +90,7 @@ class MoshiEngine(StageEngine):
     def open(self, slot: Slot, config: bytes) -> None:
         if slot.index >= self._slots:
             raise StageRefused("resource_exhausted", f"the batch has {self._slots} slots")
-        settings = _decoded(config)
+        settings = slot_config(decode_config, config)
         place = Place(slot, Speller(self._loaded.tokenizer), Mouth(settings.talking))
         opening = self.opening(settings, place)
         with self._turnstile.live():
@@ -115,7 +115,7 @@ class MoshiEngine(StageEngine):
     def control(self, slot: Slot, kind: str, body: bytes) -> None:
         place = self._place(slot)
         if place is not None and kind == "update":
-            settings = _decoded(body)
+            settings = slot_config(decode_config, body)
             with self._turnstile.live():
                 self._batch.sampler.set(slot.index, settings.sampling)
 
@@ -160,14 +160,14 @@ class MoshiEngine(StageEngine):
         """Let a unit wait for its tick, or say why not."""
         place = self._place(unit.slot)
         if place is None:
-            return _failed(unit, "stage_not_open", "the slot is not open")
+            return failed(unit, "stage_not_open", "the slot is not open")
         if place.lost:
-            return _lost(unit)
+            return lost(unit, "a step of the batch failed")
         if not unit.frames or len(unit.frames[0]) != FRAME * 4:
             size = len(unit.frames[0]) // 4 if unit.frames else 0
-            return _failed(unit, "runtime_append_failed", f"a frame has {FRAME} samples, not {size}")
+            return failed(unit, "runtime_append_failed", f"a frame has {FRAME} samples, not {size}")
         if len(place.waiting) >= MAX_WAITING:
-            return _failed(unit, "stage_backlog", f"{MAX_WAITING} frames wait for the opening already")
+            return failed(unit, "stage_backlog", f"{MAX_WAITING} frames wait for the opening already")
         place.waiting.append(unit)
         return None
 
@@ -200,7 +200,7 @@ class MoshiEngine(StageEngine):
             units.extend(place.waiting)
             place.waiting.clear()
             place.opening.clear()
-        return [_lost(unit) for unit in units]
+        return [lost(unit, "a step of the batch failed") for unit in units]
 
     def _behind(self) -> bool:
         return any(place.opening or place.waiting for place in self._places.values())
@@ -240,33 +240,8 @@ class MoshiEngine(StageEngine):
         elif has_text:
             text = place.speller.text(frame.text)
         if unit.replay:
-            return _emitted(unit, ModelOutput(usage=usage))
+            return emitted(unit, ModelOutput(usage=usage))
         if said is Said.LISTENING or frame.sound is None:
-            return _emitted(unit, ModelOutput(listen=True, usage=usage))
+            return emitted(unit, ModelOutput(listen=True, usage=usage))
         output = ModelOutput(text=text, audio_rate_hz=RATE_HZ, end_of_turn=said is Said.ENDING, usage=usage)
-        return _emitted(unit, output, (_pcm16(frame.sound),))
-
-
-def _decoded(config: bytes) -> SlotConfig:
-    try:
-        return decode_config(config)
-    except msgspec.DecodeError as error:
-        raise StageRefused("invalid_duplex_runtime_config", str(error)) from None
-
-
-def _pcm16(sound: Floats) -> bytes:
-    return (np.clip(sound, -1.0, 1.0) * 32767.0).round().astype("<i2").tobytes()
-
-
-def _emitted(unit: StageUnit, output: ModelOutput, frames: tuple[bytes, ...] = ()) -> Emission:
-    return Emission(unit.slot, SESSION, unit.unit, unit.turn_id, encode_output(output), frames)
-
-
-def _failed(unit: StageUnit, code: str, message: str) -> Emission:
-    return Emission(unit.slot, SESSION, unit.unit, unit.turn_id, failure=Failure(code, message))
-
-
-def _lost(unit: StageUnit) -> Emission:
-    """The session opens its stages again, and says the unit again."""
-    failure = Failure("engine_error", "a step of the batch failed", retryable=True)
-    return Emission(unit.slot, SESSION, unit.unit, unit.turn_id, failure=failure)
+        return emitted(unit, output, (pcm16(frame.sound),))

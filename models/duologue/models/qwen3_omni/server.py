@@ -12,11 +12,11 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
-from threading import Thread
 from typing import Any, Final, Protocol
 
 import httpx
 
+from duologue.model.loop_thread import LoopThread
 from duologue.models.qwen3_omni.heads import SlotConfig
 from duologue.models.qwen3_omni.options import Options
 from duologue.models.qwen3_omni.stream import AnswerStream, Piece, StreamError
@@ -50,8 +50,8 @@ class ChatServer:
         self._options = options
         self._url = options.url.rstrip("/") + "/chat/completions"
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self.loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self.loop.run_forever, name=name, daemon=True)
+        self._thread = LoopThread(name)
+        self.loop = self._thread.loop
         self._client: httpx.AsyncClient
 
     def start(self) -> None:
@@ -62,22 +62,10 @@ class ChatServer:
 
     def ask(self, config: SlotConfig, turns: tuple[Turn, ...], results: dict[str, str], asker: Asker) -> Future[None]:
         """Begin an answer; cancelling the future stops it."""
-        return asyncio.run_coroutine_threadsafe(self._answer(config, turns, results, asker), self.loop)
+        return self._thread.submit(self._answer(config, turns, results, asker))
 
     def close(self) -> None:
-        if self._thread.is_alive():
-            asyncio.run_coroutine_threadsafe(self._shut(), self.loop).result(timeout=10)
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join(timeout=10)
-        self.loop.close()
-
-    async def _shut(self) -> None:
-        own = asyncio.current_task()
-        others = [task for task in asyncio.all_tasks() if task is not own]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        await self._client.aclose()
+        self._thread.close(self._client.aclose() if self._thread.started else None)
 
     async def _answer(self, config: SlotConfig, turns: tuple[Turn, ...], results: dict[str, str], asker: Asker) -> None:
         names = [str((tool.get("function") or tool).get("name")) for tool in config.tools]

@@ -7,16 +7,15 @@ Rule 2. The engine's core is a process of its own. If it dies this process is of
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from threading import Thread
 from typing import Any, Final, TypeVar
 
 import msgspec
 
+from duologue.model.loop_thread import LoopThread
 from duologue.models.vllm_stream.admission import Admission
 from duologue.models.vllm_stream.options import EngineOptions
 from duologue.runtime import metrics
@@ -50,14 +49,14 @@ class VllmHost:
 
     def __init__(self, spec: HostSpec, on_death: Callable[[], None] = _end_process) -> None:
         self.spec: Final = spec
-        self.loop: Final = asyncio.new_event_loop()
+        self._thread = LoopThread("vllm")
+        self.loop: Final = self._thread.loop
         self.engine: Any = None
         self.tokenizer: Any = None
         self.prompts: Any = None
         self.admission: Admission
         self._on_death = on_death
         self._label = spec.model.rstrip("/").rsplit("/", 1)[-1]
-        self._thread = Thread(target=self.loop.run_forever, name="vllm", daemon=True)
 
     def load(self) -> None:
         """Takes its time. Raises HostError."""
@@ -71,7 +70,7 @@ class VllmHost:
 
     def submit(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
         """From any thread."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
+        return self._thread.submit(work)
 
     def count(self, result: str) -> None:
         """What came of an append."""
@@ -94,14 +93,11 @@ class VllmHost:
 
     def close(self, last: Coroutine[Any, Any, None]) -> None:
         """`last`: what the owner still has to do in the loop."""
-        if not self._thread.is_alive():
+        if self._thread.started:
+            self.submit(self._close(last)).result(CLOSE_S)
+        else:
             last.close()
-            self.loop.close()
-            return
-        self.submit(self._close(last)).result(CLOSE_S)
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(CLOSE_S)
-        self.loop.close()
+        self._thread.close(end_s=CLOSE_S)
 
     async def _load(self) -> None:
         from vllm.engine.arg_utils import AsyncEngineArgs
@@ -156,8 +152,3 @@ class VllmHost:
         finally:
             if self.engine is not None:
                 self.engine.shutdown()
-            own = asyncio.current_task()
-            others = [task for task in asyncio.all_tasks() if task is not own]
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)

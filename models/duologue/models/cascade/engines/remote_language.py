@@ -8,16 +8,15 @@ Rule 2. The key comes from an environment variable and is in no message and no l
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from concurrent.futures import Future
-from threading import Thread
 from typing import Any
 
 import httpx
 import msgspec
 
+from duologue.model.loop_thread import LoopThread
 from duologue.models.cascade.engines.chat_stream import ChatStream
 from duologue.models.cascade.engines.language import Ending, LanguageError, LanguageModel, Listener
 from duologue.models.cascade.settings import Thinker
@@ -33,8 +32,7 @@ class RemoteLanguage(LanguageModel):
         self._options = options
         self._url = options.url.rstrip("/") + "/chat/completions"
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever, name="cascade-thinker", daemon=True)
+        self._thread = LoopThread("cascade-thinker")
         self._running: dict[int, Future[None]] = {}
         self._client: httpx.AsyncClient
 
@@ -45,7 +43,7 @@ class RemoteLanguage(LanguageModel):
         self._thread.start()
 
     def start(self, place: int, ask: Ask, listener: Listener) -> None:
-        future = asyncio.run_coroutine_threadsafe(self._answer(ask, listener), self._loop)
+        future = self._thread.submit(self._answer(ask, listener))
         self._running[id(listener)] = future
         future.add_done_callback(lambda _: self._running.pop(id(listener), None))
 
@@ -55,21 +53,7 @@ class RemoteLanguage(LanguageModel):
             future.cancel()
 
     def close(self) -> None:
-        if not self._thread.is_alive():
-            self._loop.close()
-            return
-        asyncio.run_coroutine_threadsafe(self._shut(), self._loop).result(timeout=10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=10)
-        self._loop.close()
-
-    async def _shut(self) -> None:
-        own = asyncio.current_task()
-        others = [task for task in asyncio.all_tasks() if task is not own]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        await self._client.aclose()
+        self._thread.close(self._client.aclose() if self._thread.started else None)
 
     async def _answer(self, ask: Ask, listener: Listener) -> None:
         try:
