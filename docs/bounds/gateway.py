@@ -174,7 +174,7 @@ BOUNDS = (
         ("duologue_gateway_socket_waits_total",),
         (
             "unit/delivery/test_pump.py::test_a_full_socket_stops_the_numbering",
-            _GATEWAY + "test_gateway.py::test_res_02_a_client_that_reads_nothing_does_not_delay_a_takeover",
+            _GATEWAY + "test_resuming.py::test_res_02_a_client_that_reads_nothing_does_not_delay_a_takeover",
         ),
     ),
     Bound(

@@ -22,7 +22,7 @@ BOUNDS = (
         (
             "contract/store/test_journal.py::test_overflow_trims_the_oldest_and_numbering_goes_on",
             "contract/store/test_scripts.py::test_keys_expire_and_age_is_the_servers",
-            _GATEWAY + "test_gateway.py::test_a_gap_is_told_and_is_no_dead_end",
+            _GATEWAY + "test_resuming.py::test_a_gap_is_told_and_is_no_dead_end",
         ),
     ),
     Bound(

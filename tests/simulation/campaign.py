@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
@@ -76,6 +76,21 @@ def run_seeds(seeds: Sequence[int], stop_at_first: bool = False) -> Found:
     faulthandler.cancel_dump_traceback_later()
     found.cpu_s = time.process_time() - began
     return found
+
+
+def run_kind(make: Callable[[int], World], seeds: Iterable[int], *, whole: bool = False) -> Counter[str]:
+    """Worlds of another kind, one after the other: how often each thing happened. Raises Bad with the end of the story
+    of the first that fails; `whole`: with all of it."""
+    count: Counter[str] = Counter()
+    for seed in seeds:
+        world = make(seed)
+        try:
+            world.run()
+        except Bad as bad:
+            lines = list(world.history)
+            raise Bad("\n".join([*(lines if whole else lines[-HISTORY_LINES:]), f"seed {seed}: {bad}"])) from None
+        count += world.count
+    return count
 
 
 def _begin() -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 
 import pytest
 from simulation.adoption_world import AdoptionWorld
-from simulation.campaign import HISTORY_LINES
-from simulation.world import Bad
+from simulation.campaign import run_kind
 
 pytestmark = pytest.mark.sim
 
@@ -18,15 +16,7 @@ SEED = os.environ.get("ADOPTION_SEED")
 
 @pytest.mark.timeout(60 + 6 * WORLDS)
 def test_a_session_outlives_its_shard() -> None:
-    count: Counter[str] = Counter()
-    for seed in range(WORLDS) if SEED is None else [int(SEED)]:
-        world = AdoptionWorld(seed)
-        try:
-            world.run()
-        except Bad as bad:
-            lines = world.history if SEED is not None else list(world.history)[-HISTORY_LINES:]
-            pytest.fail("\n".join([*lines, f"seed {seed}: {bad}"]))
-        count += world.count
+    count = run_kind(AdoptionWorld, range(WORLDS) if SEED is None else [int(SEED)], whole=SEED is not None)
     print(count)
     if SEED is None:
         for hard in ("fault: shard killed", "fault: shard stopped", "adoptions"):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 
 import pytest
-from simulation.campaign import HISTORY_LINES
+from simulation.campaign import run_kind
 from simulation.rebuild_world import RebuildWorld
-from simulation.world import Bad
 
 pytestmark = pytest.mark.sim
 
@@ -18,15 +16,7 @@ SEED = os.environ.get("REBUILD_SEED")
 
 @pytest.mark.timeout(60 + 6 * WORLDS)
 def test_a_rebuilt_context_is_the_lost_one() -> None:
-    count: Counter[str] = Counter()
-    for seed in range(WORLDS) if SEED is None else [int(SEED)]:
-        world = RebuildWorld(seed)
-        try:
-            world.run()
-        except Bad as bad:
-            lines = world.history if SEED is not None else list(world.history)[-HISTORY_LINES:]
-            pytest.fail("\n".join([*lines, f"seed {seed}: {bad}"]))
-        count += world.count
+    count = run_kind(RebuildWorld, range(WORLDS) if SEED is None else [int(SEED)], whole=SEED is not None)
     print(count)
     if SEED is None:
         for hard in ("fault: worker killed", "fault: worker link broken", "contexts rebuilt", "replayed units"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import dialect_judge
@@ -141,3 +141,17 @@ async def listening(service: GatewayService) -> AsyncIterator[str]:
         yield f"{host}:{port}"
         for client in list(service.gateway.sockets):
             client.restart()
+
+
+async def turn() -> None:
+    """Let what was sent in this turn of the loop arrive."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def until(system: System, happened: Callable[[], object]) -> None:
+    """Until the shard has heard what makes it happen."""
+    async with asyncio.timeout(WAIT_S):
+        while not happened():
+            system.shard.heard.clear()
+            await system.shard.heard.wait()
