@@ -100,6 +100,7 @@ class Meters:
         self._turn_model_full = Total(metrics.SESSION_TURN_MODEL_FULL)
         self._releases_lost = Total(metrics.SESSION_RELEASES_LOST)
         self._unpaced = Total(metrics.SESSION_UNPACED)
+        self._uncovered = Total(metrics.SESSION_UNCOVERED)
         self._poison = Total(metrics.SESSION_POISON)
         self._purged = Total(metrics.SESSION_PURGED)
         self._late_acks = Total(metrics.SESSION_LATE_ACKS)
@@ -195,6 +196,7 @@ class Meters:
         """What the sessions measured of themselves, those that have ended included."""
         tallies = self._shard.tallies
         late_acks, purged, rejected, unpaced = tallies.late_acks, tallies.purged, tallies.rejected, tallies.unpaced
+        uncovered = tallies.uncovered
         overflows, faults = Tally(tallies.overflows), Tally(tallies.faults)
         tokens = Tally(tallies.tokens)
         faults["broken"] += tallies.broken
@@ -206,6 +208,7 @@ class Meters:
             purged += observed.purged
             rejected += observed.rejected
             unpaced += observed.unpaced
+            uncovered += observed.uncovered
             overflows.update(observed.overflows)
             faults.update(observed.faults)
             tokens.update(observed.tokens)
@@ -215,6 +218,7 @@ class Meters:
         self._purged.follow(purged)
         self._rejected.follow(rejected)
         self._unpaced.follow(unpaced)
+        self._uncovered.follow(uncovered)
         self._overflows.follow(overflows)
         self._faults.follow(faults)
         self._tokens.follow(tokens)

@@ -80,6 +80,7 @@ def test_a_store_that_stays_away_is_waited_for_once() -> None:
     world = World(holds=["covers"])
     assert types(world.advance(0.24)) == []
     assert types(world.advance(0.02)) == ["session.updated"]
+    assert world.machine.observed.uncovered == 1
     assert types(world.send(SessionHeartbeat())) == ["session.heartbeat_ack"]
     world.fact(Covered(1))
     assert world.send(SessionHeartbeat()) == [], "it answers again: structural events wait again"

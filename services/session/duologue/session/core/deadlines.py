@@ -68,7 +68,9 @@ def tick(ctx: SessionContext) -> None:
     life, outbox, now = state.life, state.outbox, ctx.now
     waited = now - outbox.saved_at
     if outbox.outstanding and outbox.held and waited >= ctx.limits.journal_deadline_s:
-        ctx.effects.extend(outbox.trip())
+        told = outbox.trip()
+        ctx.observed.uncovered += len(told)
+        ctx.effects.extend(told)
     if life.closing:
         return
     if now >= state.config.max_session_s:

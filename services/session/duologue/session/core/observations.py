@@ -39,6 +39,7 @@ class Observations:
         "rebuilds",
         "rejected",
         "tokens",
+        "uncovered",
         "unit_lag_s",
         "unpaced",
     )
@@ -52,6 +53,8 @@ class Observations:
         """Audio events that left the output buffer because their response was stopped."""
         self.unpaced = 0
         """Outputs told ahead of their time because too many waited for theirs."""
+        self.uncovered = 0
+        """Events freed because their checkpoint was late: an heir may tell some of them again."""
         self.late_acks = 0
         """Playback acknowledgements that changed nothing."""
         self.rejected = 0
