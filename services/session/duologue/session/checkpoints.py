@@ -3,12 +3,14 @@
 Rule 1. One write is out at a time; of those that wait only the newest is kept, since it contains the rest.
 Rule 2. A write of unknown outcome is repeated (as the newest one), for as long as the session lives.
 Rule 3. A refusal by owner ends it: another shard has the session now.
+Rule 4. What the stages have heard is written before the checkpoint that says so: a command that it covers is sent by
+        nobody again, so an heir has its sound from the store or not at all.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Final
 
@@ -23,7 +25,9 @@ RETRY_LAST_S: Final = 1.0
 
 
 class Checkpointer:
-    """`confirmed(order)` and `refused(refusal)` are called from the loop, never from inside `put`."""
+    """`confirmed(order)` and `refused(refusal)` are called from the loop, never from inside `put`.
+
+    `write_heard`: has the store take everything that was heard so far, or raises StoreUnavailable."""
 
     def __init__(
         self,
@@ -35,6 +39,7 @@ class Checkpointer:
         confirmed: Callable[[Checkpoint], None],
         refused: Callable[[Refused], None],
         tallies: Tallies,
+        write_heard: Callable[[], Awaitable[None]] | None = None,
         retry_first_s: float = RETRY_FIRST_S,
     ) -> None:
         self._store = store
@@ -44,6 +49,7 @@ class Checkpointer:
         self._confirmed = confirmed
         self._refused = refused
         self._tallies = tallies
+        self._write_heard = write_heard
         self._retry_first_s = retry_first_s
         self._next: Checkpoint | None = None
         self._task: asyncio.Task[None] | None = None
@@ -71,6 +77,8 @@ class Checkpointer:
             self._next = None
             asked_at = perf_counter()
             try:
+                if self._write_heard is not None:
+                    await self._write_heard()
                 result = await self._store.checkpoint(self._session_id, self._owner, order.number, order.body)
             except StoreUnavailable:
                 self.failures += 1

@@ -1,6 +1,7 @@
 """What a session's model heard, kept in the store for whoever rebuilds its context: appended in batches, read back.
 
-Rule 1. Off the way of a unit: what comes is gathered for `GATHER_S`, then one call of the store takes all of it.
+Rule 1. Off the way of a unit: what comes is gathered for `GATHER_S`, or until a checkpoint is due, then one call of
+        the store takes all of it.
 Rule 2. Bounded twice: the store keeps the pipeline's window, here waits at most a window's worth. What no longer fits
         because the store is away is forgotten, oldest first, and counted.
 Rule 3. A recall is answered, whatever the store does; what waits here is written before it is asked.
@@ -114,7 +115,7 @@ class InputTape:
 
     def _write_soon(self) -> None:
         self._timer = None
-        if self._writing is None and not self._stopped:
+        if self._waiting and self._writing is None and not self._stopped:
             self._writing = self._background.start(self._write_once(), f"input of {self._session_id}")
 
     async def _write_once(self) -> None:
@@ -139,7 +140,7 @@ class InputTape:
         last = batch[-1].unit
         while self._waiting and self._waiting[0].unit <= last:
             self._waiting.popleft()
-        self._tallies.input_recorded += len(batch)
+            self._tallies.input_recorded += 1
         return None
 
     async def _recall(self, order: orders.RecallInput) -> None:

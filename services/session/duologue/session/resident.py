@@ -69,16 +69,6 @@ class Resident:
         self._around = around
         self._over = over
         self._greeting = b"" if isinstance(opened, Inherited) else opened.machine.session_object()
-        checkpointer = Checkpointer(
-            around.store,
-            around.background,
-            self.session_id,
-            owner,
-            confirmed=self._confirmed,
-            refused=self.refused,
-            tallies=around.tallies,
-        )
-        binding = around.hub.bind(self.session_id, opening.pipeline.spec)
         tape = None
         if opening.pipeline.spec.rebuild == "input":
             tape = InputTape(
@@ -90,6 +80,17 @@ class Resident:
                 unit_ms=opening.pipeline.plugin.traits.unit_ms,
                 tallies=around.tallies,
             )
+        checkpointer = Checkpointer(
+            around.store,
+            around.background,
+            self.session_id,
+            owner,
+            confirmed=self._confirmed,
+            refused=self.refused,
+            tallies=around.tallies,
+            write_heard=None if tape is None else tape.flush,
+        )
+        binding = around.hub.bind(self.session_id, opening.pipeline.spec)
         recorder = None
         if around.recorder is not None:
             recorder = around.recorder.open(self.session_id, opening.described(owner.number))

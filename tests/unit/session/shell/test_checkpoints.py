@@ -18,6 +18,8 @@ from duologue.store.sessions import ScriptedSessions
 pytestmark = pytest.mark.unit
 
 OWNER = Owner(3, "life")
+HEARD = 0
+"""Among the numbers of checkpoints: here what was heard is written."""
 
 
 class Gated(ScriptedSessions):
@@ -44,9 +46,17 @@ class Rig:
         self.background = Background()
         self.confirmed: list[int] = []
         self.refused: list[Refused] = []
+        self.deaf = 0
+        """So many times the store does not take what was heard."""
         self.checkpointer = self.make(self.store)
 
-    def make(self, store: SessionStore, owner: Owner = OWNER) -> Checkpointer:
+    async def write_heard(self) -> None:
+        self.store.written.append(HEARD)
+        if self.deaf:
+            self.deaf -= 1
+            raise StoreUnavailable("no answer")
+
+    def make(self, store: SessionStore, owner: Owner = OWNER, *, hears: bool = False) -> Checkpointer:
         return Checkpointer(
             store,
             self.background,
@@ -55,6 +65,7 @@ class Rig:
             confirmed=lambda order: self.confirmed.append(order.number),
             refused=self.refused.append,
             tallies=Tallies(),
+            write_heard=self.write_heard if hears else None,
             retry_first_s=0.0,
         )
 
@@ -93,6 +104,29 @@ async def test_a_newer_one_replaces_the_one_that_is_repeated() -> None:
     rig.store.gate.set()
     await rig.background.settle()
     assert (rig.store.written, rig.confirmed) == ([1, 2], [2])
+
+
+async def test_what_was_heard_is_written_before_each_checkpoint_that_says_so() -> None:
+    rig = Rig()
+    rig.checkpointer = rig.make(rig.store, hears=True)
+    rig.store.gate.set()
+    rig.put(1)
+    await rig.background.settle()
+    rig.put(2)
+    await rig.background.settle()
+    assert rig.store.written == [HEARD, 1, HEARD, 2]
+    assert rig.confirmed == [1, 2]
+
+
+async def test_no_checkpoint_claims_what_the_store_did_not_take_of_what_was_heard() -> None:
+    rig = Rig()
+    rig.checkpointer = rig.make(rig.store, hears=True)
+    rig.store.gate.set()
+    rig.deaf = 2
+    rig.put(1)
+    await rig.background.settle()
+    assert rig.store.written == [HEARD, HEARD, HEARD, 1]
+    assert (rig.confirmed, rig.checkpointer.failures) == ([1], 2)
 
 
 async def test_a_higher_owner_ends_it() -> None:
