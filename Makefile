@@ -6,6 +6,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install -q
 SECONDS ?= 20
 SEEDS   ?= 500
 FUZZ_SECONDS ?= 60
+FUZZ_SEED ?=
 SESSIONS ?= 40
 SEED    ?= 1
 ENVS    ?= $(or $(DUOLOGUE_ENVS),.envs)
@@ -39,8 +40,8 @@ sim: $(VENV)/.dev             ## the whole system in one thread, SEEDS worlds of
 mutants: $(VENV)/.dev         ## broken products that the simulation must catch
 	$(BIN)/python tests/mutants/run.py
 
-fuzz: $(VENV)/.ci             ## the decoders under hostile input for FUZZ_SECONDS in all; REPLAY=file does one again
-	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS) $(if $(REPLAY),--replay $(REPLAY)) $(if $(ONLY),--only $(ONLY))
+fuzz: $(VENV)/.ci             ## the decoders under hostile input for FUZZ_SECONDS in all, from FUZZ_SEED or by chance; REPLAY=file does one again
+	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED)) $(if $(REPLAY),--replay '$(REPLAY)') $(if $(ONLY),--only $(ONLY))
 
 chaos: SECONDS = 300
 chaos: $(VENV)/.dev           ## real processes under SECONDS of faults drawn from SEED; DOUBLE=1: two at a time; KINDS="kill shard,..." some

@@ -15,6 +15,11 @@ from typing import Any
 
 from fuzz.target import Target
 
+import duologue
+
+PRODUCT = tuple(f"{portion}/" for portion in duologue.__path__)
+"""Where its files are, whatever the folder of a checkout is called."""
+
 
 class TooSlow(Exception):
     """More lines were run than an input of this size may cost."""
@@ -43,7 +48,7 @@ def _lines(most: int) -> Iterator[None]:
         return line
 
     def call(frame: FrameType, event: str, arg: Any) -> Any:
-        return line if "/duologue/" in frame.f_code.co_filename else None
+        return line if frame.f_code.co_filename.startswith(PRODUCT) else None
 
     before = sys.gettrace()
     sys.settrace(call)

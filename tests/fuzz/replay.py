@@ -22,6 +22,10 @@ def target_of(file: Path) -> Target:
 
 def replay(file: Path) -> bool:
     """Whether the decoder takes it. Raises what the promise breaks with."""
-    target, data = target_of(file), file.read_bytes()
+    return once(target_of(file), file.read_bytes())
+
+
+def once(target: Target, data: bytes) -> bool:
+    """The same of an input that is no file."""
     with bounded(target, len(data)):
         return target.check(data)

@@ -20,12 +20,14 @@ from duologue.protocol.duplex import (
     AudioFormat,
     Dialect,
     InputConverter,
+    OutputConverter,
     RealtimeProtocolError,
     SessionConfig,
     command_from_realtime,
     decode_command,
     event_from_realtime,
 )
+from duologue.protocol.realtime.formats import SAMPLE_BYTES
 from duologue.protocol.realtime.item_input import decode_base64
 from duologue.protocol.realtime.json_places import MAX_PLACE
 from duologue.session.core import DuplexSessionMachine
@@ -116,6 +118,25 @@ def test_samples_beyond_one_are_clipped_before_a_filter_adds_them_up() -> None:
     assert np.isfinite(heard).all()
     straight = InputConverter(AudioFormat("pcm_f32le", 16_000), 16_000).convert(loud)
     assert straight[:2].tolist() == [1.0, -1.0]
+
+
+@pytest.mark.parametrize("rate", [-1, 192_001, 2**62])
+def test_a_rate_that_no_format_has_is_refused_where_it_is_decoded(rate: int) -> None:
+    """It came out of a checkpoint, and the filter between it and the model's rate asked for petabytes."""
+    for body in (("pcm16", rate), ("mp3", 16_000)):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.msgpack.decode(msgspec.msgpack.encode(body), type=AudioFormat)
+    with pytest.raises(ValueError, match="rates are from"):
+        InputConverter(AudioFormat("pcm16", rate), 16_000)
+    with pytest.raises(ValueError, match="rates are from"):
+        OutputConverter(24_000, AudioFormat("pcm16", 0)).convert(b"\1\2")
+
+
+def test_every_format_is_decoded() -> None:
+    for name in SAMPLE_BYTES:
+        for rate in (0, 8_000, 192_000):
+            body = msgspec.msgpack.encode(AudioFormat(name, rate))
+            assert msgspec.msgpack.decode(body, type=AudioFormat) == AudioFormat(name, rate)
 
 
 def test_deep_bodies_are_refused_with_the_error_of_the_decoder() -> None:

@@ -9,11 +9,14 @@ from random import Random
 
 import pytest
 from fuzz import trees
-from fuzz.bounds import TooLarge, TooSlow, bounded
+from fuzz.__main__ import Result, line
+from fuzz.bounds import PRODUCT, TooLarge, TooSlow, bounded
+from fuzz.quoted import MOST_CHARACTERS, quoted, unquoted
 from fuzz.registry import TARGETS
 from fuzz.replay import FOUND, replay, target_of
 from fuzz.target import Target
 
+from duologue.protocol.realtime import json_places
 from duologue.protocol.realtime.json_places import find_not_finite
 
 pytestmark = pytest.mark.unit
@@ -61,6 +64,39 @@ def test_what_runs_too_long_is_stopped() -> None:
     slow = _of("client-frames", base_lines=50, lines_per_byte=0)
     with pytest.raises(TooSlow), bounded(slow, 10_000):
         find_not_finite([0.0] * 1000)
+
+
+def test_only_the_product_is_counted_wherever_the_checkout_is() -> None:
+    """A checkout in a folder called duologue has that name in the path of every file, and of its environment."""
+    assert json_places.__file__.startswith(PRODUCT)
+    assert not __file__.startswith(PRODUCT) and not pytest.__file__.startswith(PRODUCT)
+    assert not any(Path(root).parent.name in ("", "tests", "site-packages") for root in PRODUCT)
+
+
+def test_an_input_comes_back_from_a_log() -> None:
+    whole = quoted("checkpoints", bytes(range(256)) * 8)
+    assert whole is not None and len(whole.split()) == 1
+    assert unquoted(whole) == ("checkpoints", bytes(range(256)) * 8)
+    for cut in (
+        whole[:-8],
+        whole[:-1],
+        "checkpoints:",
+        "checkpoints",
+        "checkpoints:!!!!",
+        whole[:13] + "AAAA" + whole[13:],
+    ):
+        with pytest.raises(ValueError):
+            unquoted(cut)
+    assert quoted("checkpoints", Random(1).randbytes(MOST_CHARACTERS)) is None
+
+
+def test_a_search_that_ended_without_a_word_has_failed(tmp_path: Path) -> None:
+    """The machine may kill it: for what it takes of memory, say."""
+    assert line(Result("checkpoints")).startswith("clean")
+    assert line(Result("checkpoints", code=-9)).startswith("FAILED")
+    (left := tmp_path / "checkpoints.crash-1").write_bytes(b"hostile")
+    told = line(Result("checkpoints", code=77, told="KeyError", left=[left]))
+    assert f"REPLAY={quoted('checkpoints', b'hostile')}" in told and "KeyError" in told
 
 
 def test_what_takes_too_much_is_told() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -46,10 +46,12 @@ _SPELLINGS = {
 
 
 class AudioFormat(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A folded format name and its rate in Hz; always mono, little endian."""
+    """A folded format name and its rate in Hz (0: not named); always mono, little endian.
 
-    name: str = "pcm16"
-    rate: int = 16_000
+    What stands in a checkpoint or on the bus is held to it when it is decoded: a rate of 2**62 asks for petabytes."""
+
+    name: Annotated[str, msgspec.Meta(pattern=f"^({'|'.join(SAMPLE_BYTES)})$")] = "pcm16"
+    rate: Annotated[int, msgspec.Meta(ge=0, le=MAX_RATE_HZ)] = 16_000
 
     @property
     def width(self) -> int:

@@ -20,6 +20,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from duologue.protocol.realtime.formats import MAX_RATE_HZ, MIN_RATE_HZ
+
 Samples = NDArray[np.float32]
 
 HALF_WIDTH = 16
@@ -48,7 +50,11 @@ class Resampler(Protocol):
 
 
 def make_resampler(source_hz: int, target_hz: int) -> Resampler:
-    """A resampler from silence. The rates must differ."""
+    """A resampler from silence. The rates must differ.
+
+    Raises ValueError: a rate that no format and no model has; the table of the filter grows with their ratio."""
+    if not (MIN_RATE_HZ <= source_hz <= MAX_RATE_HZ and MIN_RATE_HZ <= target_hz <= MAX_RATE_HZ):
+        raise ValueError(f"{source_hz} to {target_hz} Hz: rates are from {MIN_RATE_HZ} to {MAX_RATE_HZ}")
     divisor = gcd(source_hz, target_hz)
     up, down = target_hz // divisor, source_hz // divisor
     delay = ceil(HALF_WIDTH * max(1.0, down / up))
