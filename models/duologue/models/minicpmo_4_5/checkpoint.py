@@ -63,8 +63,23 @@ class Checkpoint:
         return getattr(tts, "audio_tokenizer", None)
 
 
-def load(options: MiniCPMOOptions) -> Checkpoint:
-    """Raises PipelineError, or what the remote code raises."""
+def pretrained(options: MiniCPMOOptions, folder: Path) -> Any:
+    """The model with the weights of the folder, on the CPU."""
+    from transformers import AutoModel  # takes seconds: not before it is needed
+
+    return AutoModel.from_pretrained(
+        str(folder),
+        trust_remote_code=True,
+        attn_implementation=options.attention,
+        torch_dtype=getattr(torch, options.dtype),
+        init_vision=options.vision,
+        init_audio=True,
+        init_tts=True,  # the code reaches for it when it changes its mode, also where answers are text
+    )
+
+
+def load(options: MiniCPMOOptions, make_model: Callable[[MiniCPMOOptions, Path], Any] = pretrained) -> Checkpoint:
+    """`make_model`: where the weights come from. Raises PipelineError, or what the remote code raises."""
     if options.vocoder == "token2wav" and (lacks := [name for name in _VOCODER if find_spec(name) is None]):
         raise PipelineError(
             f"vocoder token2wav needs {', '.join(lacks)}, in versions that fit this torch ({torch.__version__}); "
@@ -78,7 +93,7 @@ def load(options: MiniCPMOOptions) -> Checkpoint:
             raise PipelineError(f"device {options.device}: this torch ({torch.__version__}) sees no GPU")
         device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
         torch.cuda.set_device(device)  # the vocoder takes the current one
-    model = _load_model(options, _folder(options)).eval().to(device)
+    model = make_model(options, _folder(options)).eval().to(device)
     _hush()
     config = _duplex_config(options)
     if hasattr(model, "as_duplex"):
@@ -107,20 +122,6 @@ def _folder(options: MiniCPMOOptions) -> Path:
     from huggingface_hub import snapshot_download  # only who names a repository needs the hub
 
     return Path(snapshot_download(options.checkpoint, revision=options.revision or None))
-
-
-def _load_model(options: MiniCPMOOptions, folder: Path) -> Any:
-    from transformers import AutoModel  # takes seconds: not before it is needed
-
-    return AutoModel.from_pretrained(
-        str(folder),
-        trust_remote_code=True,
-        attn_implementation=options.attention,
-        torch_dtype=getattr(torch, options.dtype),
-        init_vision=options.vision,
-        init_audio=True,
-        init_tts=True,  # the code reaches for it when it changes its mode, also where answers are text
-    )
 
 
 def _hush() -> None:
