@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from system.running import RunningSystem, is_ready, until
+from system.wire import none_left_open
 
 
 class TwoGateways:
@@ -23,3 +24,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoGateways]:
     home: Path = tmp_path_factory.mktemp("served")
     with RunningSystem(home, "--pipelines", "loopback,loopback-1s,loopback-talk", "--gateways", "2") as system:
         yield TwoGateways(system)
+
+
+@pytest.fixture(autouse=True)
+async def _no_socket_is_left_open() -> AsyncIterator[None]:
+    async with none_left_open():
+        yield

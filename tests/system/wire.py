@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from typing import Any, Self
 from urllib.parse import urlencode
 
@@ -21,6 +22,22 @@ INPUT_RATE_HZ, OUTPUT_RATE_HZ = 16_000, 24_000
 UNIT_MS = 80
 
 
+_opened: list[Wire] | None = None
+"""All of a test, while it is a test that opens them."""
+
+
+@asynccontextmanager
+async def none_left_open() -> AsyncIterator[None]:
+    """What is open at the end is cut: a test that failed in the middle leaves its sockets to no other one."""
+    global _opened
+    _opened = []
+    try:
+        yield
+    finally:
+        opened, _opened = _opened, None
+        await asyncio.gather(*(wire.cut() for wire in opened))
+
+
 class Wire:
     """One socket. `log` is everything that was read from it, in order."""
 
@@ -30,12 +47,15 @@ class Wire:
         asked = ws.request
         assert asked is not None
         self.dialect = dialect_judge.dialect_of(asked.path, dict(asked.headers.raw_items()))
+        if _opened is not None:
+            _opened.append(self)
 
     @classmethod
     async def dial(cls, url: str, **query: str) -> Self:
-        """Connect to a gateway; nothing is sent yet."""
+        """Connect to a gateway; nothing is sent yet. The client does not ping: a pong would stand behind all that it
+        has not read yet, and the time for that is the machine's."""
         address = f"{url}/v1/realtime?{urlencode({'duplex': '1', **query})}"
-        return cls(await connect(address, compression=None, max_size=None, open_timeout=PATIENCE_S))
+        return cls(await connect(address, compression=None, max_size=None, open_timeout=PATIENCE_S, ping_interval=None))
 
     @classmethod
     async def open(cls, url: str, session: Event, **query: str) -> Self:
@@ -54,7 +74,11 @@ class Wire:
         """Connect and ask for a session; the answer is not read yet."""
         wire = await cls.dial(url, autostart="0")
         claim = {"session_id": session_id, "resume_token": token, "last_received_server_event_seq": last_seq}
-        await wire.send({"type": "session.resume", **claim})
+        try:
+            await wire.send({"type": "session.resume", **claim})
+        except BaseException:
+            await wire.cut()
+            raise
         return wire
 
     async def send(self, command: Event) -> None:
