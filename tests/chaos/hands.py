@@ -18,11 +18,10 @@ from typing import Final
 import httpx
 from chaos.outages import Happened
 from chaos.relay import Relay
-from chaos.remains import own_url
 from chaos.schedule import Fault
 from system.running import RunningSystem
 
-from duologue.cli.drain import GRACE_S
+from duologue.cli.drain import GRACE_S, post_drain
 from duologue.cli.status import record_of
 from duologue.cli.store_address import store_at
 from duologue.model.records import ShardRecord
@@ -80,8 +79,9 @@ class Hands:
         for member in members:
             if member.id == target:
                 with contextlib.suppress(httpx.HTTPError):  # another fault was faster
-                    async with httpx.AsyncClient(timeout=5.0, trust_env=False) as client:
-                        await client.post(f"{own_url(member)}/drain", params={"deadline_s": DRAIN_S})
+                    answer = await post_drain(member, DRAIN_S)
+                    still = {now.incarnation for now in await self._members()}
+                    assert answer.status_code == 202 or member.incarnation not in still, answer.text
         while time.monotonic() < deadline:
             await asyncio.sleep(LOOK_S)
             if not any(member.id == target and member.load for member in await self._members()):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
+import httpx
 import pytest
 from system.running import RunningSystem, duologue, eventually, refusal, status
 from system.talkers import Talker, go_on, talking
@@ -62,6 +63,16 @@ async def test_a_shard_that_is_asked_to_stop_hands_its_sessions_over(system: Run
         await eventually(lambda: system.pid_of("shard-2") not in (0, pid), "shard-2 is started again")
         await go_on(talkers)
         nothing_failed(talkers)
+
+
+def test_who_can_only_reach_a_process_cannot_drain_it(system: RunningSystem) -> None:
+    for name in ("shard-1", "worker-loopback-a"):
+        record = member(system, name)["record"]
+        assert isinstance(record, dict) and not record["operator_token"], "it is shown to nobody"
+        answer = httpx.post(record["metrics_url"].removesuffix("/metrics") + "/drain", trust_env=False)
+        assert answer.status_code == 401
+        record = member(system, name)["record"]
+        assert isinstance(record, dict) and record["accepting"]
 
 
 async def test_what_is_not_there_cannot_be_drained(system: RunningSystem) -> None:

@@ -17,7 +17,7 @@ import httpx
 
 from duologue.cli.errors import UserError
 from duologue.cli.home import Home
-from duologue.cli.status import record_of
+from duologue.cli.status import operator_token, record_of
 from duologue.cli.store_address import shown, store_at
 from duologue.model.records import GatewayRecord
 from duologue.store.ports import Registration, Registry, StoreUnavailable
@@ -74,14 +74,26 @@ async def _find(registry: Registry, name: str, incarnation: str = "") -> Registr
     return next((member for member in found if not incarnation or member.incarnation == incarnation), None)
 
 
-async def _ask(member: Registration, deadline_s: float, key: str) -> None:
+async def post_drain(member: Registration, deadline_s: float, key: str = "") -> httpx.Response:
+    """What the process answers (202: it begins). A gateway wants an API key where it has any; shards and workers want
+    the token of their registration. Raises httpx.HTTPError."""
+    token = key if member.kind == "gateway" else operator_token(member)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with httpx.AsyncClient(timeout=5.0, trust_env=False) as client:
+        return await client.post(f"{_base(member)}/drain", params={"deadline_s": deadline_s}, headers=headers)
+
+
+def _base(member: Registration) -> str:
     record = record_of(member)
-    base = record.own_url if isinstance(record, GatewayRecord) else record.metrics_url.removesuffix("/metrics")
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    if isinstance(record, GatewayRecord):
+        return record.own_url
+    return str(record.metrics_url).removesuffix("/metrics")
+
+
+async def _ask(member: Registration, deadline_s: float, key: str) -> None:
     try:
-        async with httpx.AsyncClient(timeout=5.0, trust_env=False) as client:
-            answer = await client.post(f"{base}/drain", params={"deadline_s": deadline_s}, headers=headers)
+        answer = await post_drain(member, deadline_s, key)
     except httpx.HTTPError as error:
-        raise UserError(f"{member.id} does not answer at {base}: {error}") from None
+        raise UserError(f"{member.id} does not answer at {_base(member)}: {error}") from None
     if answer.status_code != 202:
         raise UserError(f"{member.id} refuses to drain: {answer.status_code} {answer.text[:200]}")

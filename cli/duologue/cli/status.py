@@ -67,11 +67,21 @@ def _as_json(state: SystemState | None, members: tuple[Registration, ...]) -> di
 
 def record_of(member: Registration) -> Any:
     """What it says of itself, by its kind."""
-    kind = RECORDS.get(member.kind)
-    record = msgspec.msgpack.decode(member.extra, type=kind) if kind and member.extra else None
-    if isinstance(record, ShardRecord):  # what is shown may be kept: see `held_sessions` for who needs the token
+    record = _recorded(member)
+    if isinstance(record, (ShardRecord, WorkerRecord)):  # what is shown may be kept: see `operator_token` for the rest
         record = msgspec.structs.replace(record, operator_token="")
     return record
+
+
+def operator_token(member: Registration) -> str:
+    """What the process wants to see of its operator. Empty: nothing, as a gateway and processes of older releases."""
+    record = _recorded(member)
+    return record.operator_token if isinstance(record, (ShardRecord, WorkerRecord)) else ""
+
+
+def _recorded(member: Registration) -> Any:
+    kind = RECORDS.get(member.kind)
+    return msgspec.msgpack.decode(member.extra, type=kind) if kind and member.extra else None
 
 
 def _metrics_at(member: Registration) -> str:

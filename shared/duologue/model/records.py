@@ -59,6 +59,8 @@ class WorkerRecord(msgspec.Struct, frozen=True):
     metrics_url: str = ""
     draining_s: float = -1.0
     """Not below 0: it is being taken out of service, and its sessions have so long to move."""
+    operator_token: str = ""
+    """Whoever can read it may take this worker out of service. Never shown."""
 
 
 class GatewayRecord(msgspec.Struct, frozen=True):

@@ -3,12 +3,14 @@
 A protocol of a few lines on asyncio: one request a connection, everything bounded, no task.
 
 Rule 1. `/health` answers while the loop runs; it asks nothing of anybody.
+Rule 2. What changes the process needs its operator's token, which is in its registration. What only tells needs none.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Final, NamedTuple, cast
@@ -23,6 +25,7 @@ REQUEST_TIMEOUT_S: Final = 5.0
 BEARER: Final = "bearer "
 DRAIN_S: Final = 30.0
 MAX_DRAIN_S: Final = 3600.0
+NEEDS_TOKEN: Final = "the token of this process's registration is needed"
 _JSON: Final = "application/json"
 
 
@@ -42,8 +45,8 @@ Operator = Callable[[Asked], tuple[HTTPStatus, bytes] | None]
 
 class ExpositionServer:
     """`metrics` renders the text exposition. `drain` is told in how many seconds the process is to be empty; None: it
-    cannot. `operator` answers whatever else the process can be asked, in JSON. `start` answers the address that it
-    listens on."""
+    cannot. `operator` answers whatever else the process can be asked, in JSON, and judges `bearer` itself. `token` is
+    what a drain needs; without one nobody may. `start` answers the address that it listens on."""
 
     def __init__(
         self,
@@ -51,8 +54,11 @@ class ExpositionServer:
         metrics: Callable[[], bytes],
         drain: Callable[[float], None] | None = None,
         operator: Operator | None = None,
+        *,
+        token: str = "",
     ) -> None:
         self._operator = operator
+        self._token = token
         self._drain = drain
         self._readiness = readiness
         self._metrics = metrics
@@ -82,6 +88,8 @@ class ExpositionServer:
             if answer is not None:
                 return answer[0], _JSON, answer[1]
         if path == "/drain" and method == "POST" and self._drain is not None:
+            if not may(bearer, self._token):
+                return _error(HTTPStatus.UNAUTHORIZED, NEEDS_TOKEN)
             return self._begin_drain(query)
         if method not in ("GET", "HEAD"):
             return _error(HTTPStatus.METHOD_NOT_ALLOWED)
@@ -106,8 +114,13 @@ class ExpositionServer:
         return HTTPStatus.ACCEPTED, _JSON, json.dumps({"draining": True, "deadline_s": deadline_s}).encode()
 
 
-def _error(status: HTTPStatus) -> tuple[HTTPStatus, str, bytes]:
-    return status, _JSON, json.dumps({"error": status.phrase}).encode()
+def may(bearer: str, token: str) -> bool:
+    """Whether who asks has the process's token; what has none lets nobody in."""
+    return bool(token) and secrets.compare_digest(bearer.encode(), token.encode())
+
+
+def _error(status: HTTPStatus, why: str = "") -> tuple[HTTPStatus, str, bytes]:
+    return status, _JSON, json.dumps({"error": why or status.phrase}).encode()
 
 
 def _bearer(head: bytes) -> str:

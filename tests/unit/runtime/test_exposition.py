@@ -9,17 +9,20 @@ from collections.abc import AsyncIterator
 import pytest
 
 from duologue.runtime import exposition
-from duologue.runtime.exposition import MAX_HEAD_BYTES, ExpositionServer
+from duologue.runtime.exposition import MAX_HEAD_BYTES, NEEDS_TOKEN, ExpositionServer
 from duologue.runtime.health import Readiness
 
 pytestmark = pytest.mark.unit
+
+
+TOKEN = "of-this-registration"
 
 
 class Served:
     def __init__(self) -> None:
         self.readiness = Readiness("store")
         self.drains: list[float] = []
-        self.server = ExpositionServer(self.readiness, lambda: b"metric 1\n", self.drains.append)
+        self.server = ExpositionServer(self.readiness, lambda: b"metric 1\n", self.drains.append, token=TOKEN)
         self.address: tuple[str, int] = ("", 0)
 
     async def ask(self, request: bytes) -> tuple[int, bytes, bytes]:
@@ -33,6 +36,10 @@ class Served:
         writer.close()
         head, _, body = answer.partition(b"\r\n\r\n")
         return (int(head.split()[1]) if head else 0), head, body
+
+    async def drain(self, query: str = "", bearer: str = TOKEN) -> tuple[int, bytes, bytes]:
+        head = f"POST /drain{query} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {bearer}\r\n\r\n"
+        return await self.ask(head.encode("latin-1"))
 
     async def get(self, path: str) -> tuple[int, bytes, bytes]:
         return await self.ask(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
@@ -54,13 +61,28 @@ async def test_metrics(served: Served) -> None:
 
 async def test_a_drain_is_asked_for_by_post(served: Served) -> None:
     assert (await served.get("/drain"))[0] == 404
-    status, _, body = await served.ask(b"POST /drain?deadline_s=7 HTTP/1.1\r\nHost: x\r\n\r\n")
+    status, _, body = await served.drain("?deadline_s=7")
     assert (status, json.loads(body)) == (202, {"draining": True, "deadline_s": 7.0})
-    assert (await served.ask(b"POST /drain HTTP/1.1\r\nHost: x\r\n\r\n"))[0] == 202
-    for wrong in (b"-1", b"soon", b"3601", b"nan"):
-        assert (await served.ask(b"POST /drain?deadline_s=" + wrong + b" HTTP/1.1\r\nHost: x\r\n\r\n"))[0] == 400
+    assert (await served.drain())[0] == 202
+    for wrong in ("-1", "soon", "3601", "nan"):
+        assert (await served.drain(f"?deadline_s={wrong}"))[0] == 400
     assert served.drains == [7.0, 30.0]
     assert (await served.ask(b"POST /metrics HTTP/1.1\r\nHost: x\r\n\r\n"))[0] == 405
+
+
+async def test_a_drain_needs_the_token(served: Served) -> None:
+    for bearer in ("", "guessed", TOKEN[:-1], TOKEN + "x", "\xff"):
+        status, _, body = await served.drain("?deadline_s=7", bearer)
+        assert (status, json.loads(body)) == (401, {"error": NEEDS_TOKEN})
+    assert (await served.ask(b"POST /drain?deadline_s=7 HTTP/1.1\r\nHost: x\r\n\r\n"))[0] == 401
+    assert served.drains == []
+
+
+async def test_who_has_no_token_is_drained_by_nobody() -> None:
+    drains: list[float] = []
+    server = ExpositionServer(Readiness(), lambda: b"", drains.append)
+    assert server.answer("POST", "/drain", "", "")[0] == 401
+    assert drains == []
 
 
 async def test_health_and_readiness(served: Served) -> None:

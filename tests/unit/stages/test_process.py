@@ -74,6 +74,7 @@ async def test_a_started_worker_is_registered_with_all_its_stages(place: Place) 
     assert member.pipelines == LOOPBACK
     record = msgspec.msgpack.decode(member.extra, type=WorkerRecord)
     assert record.group == "loopback-a" and record.accepting
+    assert record.operator_token == worker.operator_token != ""
     assert [(stage.pipeline, stage.stage) for stage in record.stages] == [
         (name, stage) for name in LOOPBACK for stage in (0, 1)
     ]

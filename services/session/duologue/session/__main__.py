@@ -82,7 +82,8 @@ async def _observed(shard: Shard, settings: SystemSettings) -> AsyncIterator[Non
     """Metrics, health and the loop's lag, while it runs. Raises `OSError` if the port cannot be had."""
     readiness = Readiness()
     readiness.add_probe("shard", shard.not_ready_because)
-    server = ExpositionServer(readiness, Meters(shard).render, shard.drain, shard.operator.answer)
+    operator = shard.operator
+    server = ExpositionServer(readiness, Meters(shard).render, shard.drain, operator.answer, token=operator.token)
     host, port = await server.start(settings.bus.host or "127.0.0.1", settings.session.metrics_port)
     shard.metrics_url = f"http://{settings.bus.advertise or host}:{port}/metrics"
     _log.info("metrics at %s", shard.metrics_url)

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
-from duologue.runtime.exposition import Asked
+from duologue.runtime.exposition import NEEDS_TOKEN, Asked, may
 from duologue.session.manager import DuplexSessionManager
 from duologue.session.resident import Resident
 
@@ -41,8 +41,8 @@ class OperatorRoutes:
         path = _PATH.fullmatch(asked.path)
         if path is None:
             return None
-        if not secrets.compare_digest(asked.bearer.encode(), self.token.encode()):
-            return _error(HTTPStatus.UNAUTHORIZED, "the token of this shard's registration is needed")
+        if not may(asked.bearer, self.token):
+            return _error(HTTPStatus.UNAUTHORIZED, NEEDS_TOKEN)
         session_id, kill = path[1], path[2]
         if asked.method != ("POST" if kill else "GET"):
             return _error(HTTPStatus.METHOD_NOT_ALLOWED, "ask by GET, kill by POST")

@@ -77,7 +77,9 @@ async def _serve(settings: SystemSettings, id: str, group: str, pipelines: Seque
     )
     readiness = Readiness("registered")
     readiness.add_probe("drain", lambda: "it is being drained" if process.worker.draining_s >= 0 else "")
-    exposition = ExpositionServer(readiness, lambda: _metrics(process), process.worker.drain)
+    exposition = ExpositionServer(
+        readiness, lambda: _metrics(process), process.worker.drain, token=process.operator_token
+    )
     try:
         async with StopSignals() as stop:
             await process.start()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
@@ -77,13 +78,21 @@ class WorkerProcess:
         self.incarnation = incarnation or process_incarnation()
         self.metrics_url = ""
         """Told in the registration from the next beat on."""
+        self.operator_token = secrets.token_urlsafe(24)
+        """What whoever drains this incarnation has to show; told in the registration, as that of a shard."""
         loop = asyncio.get_running_loop()
         self.worker = StageWorker(loop, orphan_s=options.orphan_s, max_kept_bytes=options.max_kept_bytes)
         self.endpoint = make_endpoint(Peer(options.id, "worker", self.incarnation), self.worker)
         self.registration = WorkerRegistration(
             registry,
             lambda: describe(
-                self.worker, options.group, options.id, self.incarnation, self.endpoint.address, self.metrics_url
+                self.worker,
+                options.group,
+                options.id,
+                self.incarnation,
+                self.endpoint.address,
+                self.metrics_url,
+                self.operator_token,
             ),
             options.expiry_s,
         )

@@ -25,7 +25,13 @@ class Replaced(Exception):
 
 
 def describe(
-    worker: StageWorker, group: str, id: str, incarnation: str, endpoint: str, metrics_url: str = ""
+    worker: StageWorker,
+    group: str,
+    id: str,
+    incarnation: str,
+    endpoint: str,
+    metrics_url: str = "",
+    operator_token: str = "",
 ) -> Registration:
     """What the registry is told. Capacity and load are sessions, of the fullest stage of each pipeline."""
     stages = tuple(
@@ -41,7 +47,9 @@ def describe(
         capacity=sum(min(s.slots_total for s in stages if s.pipeline == name) for name in pipelines),
         load=sum(max(s.slots_used for s in stages if s.pipeline == name) for name in pipelines),
         pipelines=pipelines,
-        extra=encode_record(WorkerRecord(group, stages, worker.accepting, metrics_url, worker.draining_s)),
+        extra=encode_record(
+            WorkerRecord(group, stages, worker.accepting, metrics_url, worker.draining_s, operator_token)
+        ),
     )
 
 

@@ -217,6 +217,7 @@ async def test_the_registration_says_what_is_served(fleet: Fleet) -> None:
     assert (member.endpoint, member.capacity, member.pipelines) == ("memory://shard-1", 4, ("loopback",))
     assert [(p.name, p.ready, p.max_sessions) for p in record.pipelines] == [("loopback", True, 256)]
     assert (record.accepting, record.sessions) == (True, 0)
+    assert record.operator_token == fleet.shard.operator.token != ""
     assert fleet.shard.not_ready_because() == ""
 
 
