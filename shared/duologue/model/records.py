@@ -39,7 +39,11 @@ class ShardRecord(msgspec.Struct, frozen=True):
     accepting: bool = True
     metrics_url: str = ""
     operator_token: str = ""
-    """Whoever can read it may look into this shard's sessions, and end them. Never shown."""
+    """Whoever can read it may look into this shard's sessions, end them, and take it out of service. Never shown."""
+    reads_state: int = 1
+    """The newest version of a checkpoint that it can go on from. Who does not say so is of a time with one version."""
+    writes_state: int = 1
+    """The version of those that it saves."""
 
 
 class StageRecord(msgspec.Struct, frozen=True):

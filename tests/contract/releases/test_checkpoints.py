@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from releases.record import RECORDED
 
 from duologue.fence import DeliveryId
 from duologue.model.catalog import find_pipeline
+from duologue.model.records import ShardRecord
 from duologue.session.core import Checkpoint, DuplexSessionMachine, OpenStages
 from duologue.session.core.commands import Adopted
 from duologue.session.core.effects import TellFault
@@ -76,3 +78,13 @@ def test_what_a_newer_version_saved_is_not_guessed_at() -> None:
     newer = msgspec.msgpack.encode({**plain(saved.read_bytes()), "version": STATE_VERSION + 1})
     with pytest.raises(ValueError, match="a newer version"):
         DuplexSessionMachine.restore(newer, plugin=served(saved).plugin, owner=9)
+
+
+@pytest.mark.parametrize("release", sorted(path.parent.name for path in RECORDED.glob("*/bus.json")))
+def test_a_release_that_does_not_say_what_it_reads_is_known_to_read_what_it_saved(release: str) -> None:
+    """A hand-over goes by the registrations; those of a release without these fields must be taken for what is true."""
+    saved = {plain(path.read_bytes()).get("version", 1) for path in SAVED if path.parent.name == release}
+    for sample in json.loads((RECORDED / release / "bus.json").read_text())["records"]["ShardRecord"].values():
+        record = msgspec.msgpack.decode(bytes.fromhex(sample["hex"]), type=ShardRecord)
+        if "reads_state" not in sample["value"]:
+            assert {record.reads_state, record.writes_state} == saved

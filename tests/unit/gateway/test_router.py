@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from duologue.gateway.router import Router
+from duologue.gateway.router import MAX_REMEMBERED, Router
 from duologue.model.records import PipelineRecord, ShardRecord, encode_record
 from duologue.protocol.duplex import DuplexCapabilities
 from duologue.store.ports import Registration
@@ -75,6 +75,24 @@ def test_heirs_are_the_living_that_take_sessions_in_an_order_that_all_agree_on()
         assert sorted(order) == ["b", "c", "d"]
         assert order == [heir.id for heir in other.heirs(f"duplex-{n}", "a-a")]
         assert order[0] == next(one for one in chosen(made, f"duplex-{n}") if one != "a"), "only its sessions move"
+
+
+def test_an_heir_can_read_what_the_lost_shard_saved() -> None:
+    """Of two releases side by side: the gateway remembers what the lost one wrote, and asks no other."""
+
+    def of(name: str, reads: int, writes: int) -> Registration:
+        record = ShardRecord((served(),), 0, 8, reads_state=reads, writes_state=writes)
+        return Registration("shard", name, f"{name}-a", extra=encode_record(record))
+
+    old, new, lost = of("old", 1, 1), of("new", 2, 2), of("lost", 2, 2)
+    made = router(old, new, lost)
+    made.update([old, new])
+    assert [heir.id for heir in made.heirs("duplex-1", "lost-a")] == ["new"]
+    assert {heir.id for heir in made.heirs("duplex-1", "never-heard-of")} == {"old", "new"}
+    made.update([of(f"s{n}", 1, 1) for n in range(2 * MAX_REMEMBERED)])
+    made.update([old, new])
+    assert {heir.id for heir in made.heirs("duplex-1", "lost-a")} == {"old", "new"}, "it is forgotten at last"
+    assert len(made._wrote) <= MAX_REMEMBERED + 2
 
 
 def test_an_owner_is_found_by_its_incarnation_only() -> None:

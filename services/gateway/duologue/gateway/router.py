@@ -1,19 +1,24 @@
 """Which shard a session goes to, and who is there at all, as the registry last told. SANS-I/O.
 
 Rule 1. A new session goes to the first shard, in the weighted rendezvous order of its id, that takes it.
-        A session whose shard is lost goes to the first of the others: every gateway and shard computes the same order.
+        A session whose shard is lost goes to the first of the others that can read what it saved: every gateway and
+        shard computes the same order.
 Rule 2. An owner is found by its incarnation, never by its name: a restarted shard owns nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 
 from duologue.model.records import PipelineRecord, ShardRecord
 from duologue.model.rendezvous import weight
 from duologue.store.ports import Registration
+
+MAX_REMEMBERED: Final = 256
+"""Shards that are gone of which it is known what they saved."""
 
 _decode_shard = msgspec.msgpack.Decoder(ShardRecord).decode
 
@@ -47,6 +52,8 @@ class Router:
         self._by_incarnation: dict[str, Shard] = {}
         self._gateways: frozenset[str] = frozenset()
         self._models: dict[str, PipelineRecord] = {}
+        self._wrote: dict[str, int] = {}
+        """The version of the checkpoints of each incarnation, also of those that are gone."""
 
     def update(self, members: Iterable[Registration]) -> None:
         """Take over a roster. A shard whose record cannot be read (another version) is left out."""
@@ -66,6 +73,9 @@ class Router:
                 for pipeline in record.pipelines:
                     models.setdefault(pipeline.name, pipeline)
         self._by_incarnation, self._gateways, self._models = shards, frozenset(gateways), models
+        self._wrote.update((incarnation, shard.record.writes_state) for incarnation, shard in shards.items())
+        for old in [incarnation for incarnation in self._wrote if incarnation not in shards][:-MAX_REMEMBERED]:
+            del self._wrote[old]
 
     @property
     def shards(self) -> Iterator[Shard]:
@@ -102,8 +112,11 @@ class Router:
     def heirs(self, session_id: str, lost: str) -> list[Shard]:
         """The shards that may inherit a session of the incarnation `lost`, best first. Full or not: an heir makes
         room that it would not make for a new session."""
+        wrote = self._wrote.get(lost, 0)
         able = [
-            shard for shard in self._by_incarnation.values() if shard.incarnation != lost and shard.record.accepting
+            shard
+            for shard in self._by_incarnation.values()
+            if shard.incarnation != lost and shard.record.accepting and shard.record.reads_state >= wrote
         ]
         able.sort(key=lambda shard: weight(session_id, shard.id, shard.record.max_sessions), reverse=True)
         return able

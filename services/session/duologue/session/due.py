@@ -5,8 +5,8 @@ Rule 1. What is held is noted: it only has to be found again after a death. The 
         gone by the time the shard dies, and then nobody else would ever look. What has ended is struck off later.
 Rule 2. A session of a dead shard that is attached to a living gateway is left to that one for `ASKED_S`: it knows
         whether the shard really does not answer, and asks the heir by itself.
-Rule 3. The heir is the first living shard in the rendezvous order of the session. Who is not, waits for
-        `OTHERS_S`, and then takes it all the same.
+Rule 3. The heir is the first living shard in the rendezvous order of the session, of those that can read what the
+        dead one saved. Who is not, waits for `OTHERS_S`, and then takes it all the same.
 Rule 4. What is noted as ours and is not here was handed over to us, or we took it and were not told: it is taken up.
 """
 
@@ -145,15 +145,17 @@ class DueSweep:
             found = await self._sessions.look_up(session_id)
             if found is None or found.owner.incarnation != holder:
                 await self._holdings.note(holder, left=[session_id])
-            elif (dead_s >= ASKED_S or not self._vitals.lives(found.record.gateway)) and self._heir(session_id, dead_s):
+            elif (dead_s >= ASKED_S or not self._vitals.lives(found.record.gateway)) and self._heir(
+                session_id, holder, dead_s
+            ):
                 self._inheritance.take(session_id, holder)
 
-    def _heir(self, session_id: str, dead_s: float) -> bool:
+    def _heir(self, session_id: str, holder: str, dead_s: float) -> bool:
         if dead_s >= OTHERS_S:
             return True
         mine = weight(session_id, self._name, self._capacity)
         return all(
             weight(session_id, shard.id, shard.capacity) <= mine
-            for shard in self._vitals.shards()
+            for shard in self._vitals.shards(self._vitals.wrote(holder))
             if shard.incarnation != self._incarnation
         )

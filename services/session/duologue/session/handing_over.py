@@ -6,7 +6,8 @@ gateway, let go. The gateway sends the heir what was held; the heir rebuilds the
 Rule 1. Who says nothing is moved at once; a response that is still open at the deadline ends with its shard
         (`shard_lost`), as if that had died.
 Rule 2. A session is held for as long as the store takes. If that does not answer, the session goes on here.
-Rule 3. Without another shard that takes sessions nothing is handed over, and nothing is waited for.
+Rule 3. Without another shard that takes sessions, and can read what this one saves, nothing is handed over, and
+        nothing is waited for: in a rolling restart one of an older release could do nothing with it, and be its owner.
 """
 
 from __future__ import annotations
@@ -38,21 +39,25 @@ class HandOver:
         self,
         *,
         incarnation: str,
+        writes: int,
         sessions: SessionStore,
         holdings: Holdings,
         vitals: Vitals,
         residents: Callable[[], Sequence[Resident]],
     ) -> None:
+        """`writes`: the version of the checkpoints that this shard saves."""
         self.outcomes: Counter[str] = Counter()
         """Hand-overs that came to an end, by what came of them."""
         self._incarnation = incarnation
+        self._writes = writes
         self._sessions = sessions
         self._holdings = holdings
         self._vitals = vitals
         self._residents = residents
 
-    def _heirs(self) -> list[Registration]:
-        shards = [shard for shard in self._vitals.shards() if shard.incarnation != self._incarnation]
+    def _heirs(self, state: int) -> list[Registration]:
+        """The shards that take sessions and read checkpoints of this version."""
+        shards = [shard for shard in self._vitals.shards(state) if shard.incarnation != self._incarnation]
         return [shard for shard in shards if shard.capacity > 0]
 
     async def run(self, deadline_s: float) -> bool:
@@ -60,7 +65,11 @@ class HandOver:
         loop = asyncio.get_running_loop()
         until = loop.time() + deadline_s
         places = asyncio.Semaphore(AT_ONCE)
-        if not self._heirs():
+        if not self._heirs(self._writes):
+            if others := self._heirs(0):
+                self.outcomes["no_reader"] += len(self._residents())
+                told = "%d sessions stay: none of %s can read what this shard saves (version %d)"
+                _log.warning(told, len(self._residents()), [shard.id for shard in others], self._writes)
             return False
         async with asyncio.TaskGroup() as group:
             for resident in self._residents():
@@ -69,10 +78,10 @@ class HandOver:
 
     async def _move(self, resident: Resident, until: float, places: asyncio.Semaphore) -> None:
         loop = asyncio.get_running_loop()
-        while not (resident.movable or resident.runner.closing) and self._heirs() and loop.time() < until:  # noqa: ASYNC110
+        while not (resident.movable or resident.runner.closing) and self._heirs(self._writes) and loop.time() < until:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S)  # it is the sum of the core, the attachment and the end: no one event
         async with places:
-            heirs = self._heirs()
+            heirs = self._heirs(self._writes)
             if resident.runner.closing or not heirs:
                 return
             session_id = resident.session_id

@@ -85,7 +85,7 @@ class Meters:
         self._refused = Totals(metrics.SESSION_REFUSED)
         self._ended = Totals(metrics.SESSION_ENDED)
         self._stale = Totals(metrics.SESSION_STALE)
-        self._hand_overs = Totals(metrics.SESSION_HAND_OVERS, ("handed_over", "store_away", "refused"))
+        self._hand_overs = Totals(metrics.SESSION_HAND_OVERS, ("handed_over", "store_away", "refused", "no_reader"))
         self._drains = Total(metrics.SESSION_DRAINS)
         self._adoptions = Totals(metrics.SESSION_ADOPTIONS, ADOPTIONS)
         self._chat = Totals(metrics.SESSION_CHAT_TURNS)

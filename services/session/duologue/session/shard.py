@@ -28,6 +28,7 @@ from duologue.session.background import Background
 from duologue.session.chat_turns import ChatTurns
 from duologue.session.cleanup import Cleanup
 from duologue.session.clockwork import Clockwork
+from duologue.session.core.engine_session import STATE_VERSION
 from duologue.session.core.limits import SessionLimits
 from duologue.session.core.machine import DuplexSessionMachine
 from duologue.session.detached import Detacher
@@ -192,6 +193,7 @@ class Shard:
         )
         self.hand_over = HandOver(
             incarnation=self.incarnation,
+            writes=STATE_VERSION,
             sessions=store.sessions,
             holdings=store.holdings,
             vitals=self.vitals,
@@ -262,7 +264,14 @@ class Shard:
             for pipeline in self.pipelines
         )
         record = ShardRecord(
-            records, len(admission), max_sessions, admission.accepting, self.metrics_url, self.operator.token
+            pipelines=records,
+            sessions=len(admission),
+            max_sessions=max_sessions,
+            accepting=admission.accepting,
+            metrics_url=self.metrics_url,
+            operator_token=self.operator.token,
+            reads_state=STATE_VERSION,
+            writes_state=STATE_VERSION,
         )
         return Registration(
             kind="shard",

@@ -34,8 +34,8 @@ class Vitals:
         self._answered_at = float("-inf")
         self._judges_from = float("inf")
         self._members: dict[str, Registration] = {}
-        self._names: dict[str, tuple[str, str]] = {}
-        """Kind and id of every incarnation heard of that may be asked about."""
+        self._known: dict[str, Registration] = {}
+        """Every incarnation heard of that may be asked about, as it last described itself."""
         self._unheard: dict[str, float] = {}
         """Those asked about and never heard of, and since when."""
 
@@ -48,10 +48,10 @@ class Vitals:
             self._judges_from = now + (self._expiry_s if first else LENIENT_S)
         self._answered_at = now
         self._members = {member.incarnation: member for member in members}
-        self._names.update((inc, (member.kind, member.id)) for inc, member in self._members.items())
-        if len(self._names) > 4 * len(self._members) + 256:
-            for old in list(self._names)[:256]:  # oldest first; what is asked about again is judged by rule 1
-                del self._names[old]
+        self._known.update(self._members)
+        if len(self._known) > 4 * len(self._members) + 256:
+            for old in list(self._known)[:256]:  # oldest first; what is asked about again is judged by rule 1
+                del self._known[old]
         return gap
 
     def fresh(self, now: float) -> bool:
@@ -61,12 +61,14 @@ class Vitals:
     def dead(self, incarnation: str, now: float) -> bool:
         if incarnation in self._members or not self.fresh(now):
             return False
-        name = self._names.get(incarnation)
-        if name is not None and any((member.kind, member.id) == name for member in self._members.values()):
+        known = self._known.get(incarnation)
+        if known is not None and any(
+            (member.kind, member.id) == (known.kind, known.id) for member in self._members.values()
+        ):
             return True
         if now < self._judges_from:
             return False
-        return name is not None or self._missed(incarnation, now)
+        return known is not None or self._missed(incarnation, now)
 
     def _missed(self, incarnation: str, now: float) -> bool:
         """One never heard of: it may have joined just now. Not so when it has not shown for one expiry."""
@@ -78,13 +80,22 @@ class Vitals:
         """Whether it is registered."""
         return incarnation in self._members
 
-    def shards(self) -> Sequence[Registration]:
-        """The shards that are registered and take sessions."""
-        return [member for member in self._members.values() if member.kind == "shard" and _takes(member)]
+    def shards(self, state: int = 0) -> Sequence[Registration]:
+        """The shards that are registered, take sessions, and can go on from a checkpoint of this version."""
+        return [member for member in self._members.values() if member.kind == "shard" and _takes(member, state)]
+
+    def wrote(self, incarnation: str) -> int:
+        """The version of the checkpoints that this shard saves, or saved while it lived; 0: it is not known."""
+        known = self._known.get(incarnation)
+        try:
+            return 0 if known is None or known.kind != "shard" else _decode(known.extra).writes_state
+        except msgspec.DecodeError:
+            return 0
 
 
-def _takes(member: Registration) -> bool:
+def _takes(member: Registration, state: int) -> bool:
     try:
-        return _decode(member.extra).accepting
+        record = _decode(member.extra)
     except msgspec.DecodeError:  # another version: it cannot go on with what is ours either
         return False
+    return record.accepting and record.reads_state >= state

@@ -10,6 +10,7 @@ from unit.session.shell.shell_rig import Shell
 from unit.session.shell.test_inheriting import judge, left
 
 from duologue.fence import Owner
+from duologue.model.records import ShardRecord, encode_record
 from duologue.session.due import DueSweep
 from duologue.store.ports import Registration
 
@@ -84,6 +85,26 @@ async def test_of_a_gateway_that_is_dead_too_nobody_waits(shell: Shell) -> None:
     await sweep_of(shell).sweep()
     await shell.background.settle()
     assert shell.inheritance.outcomes == {"adopted": 1}
+
+
+def shard(name: str, life: str, reads: int, writes: int) -> Registration:
+    record = encode_record(ShardRecord((), 0, 10**9, reads_state=reads, writes_state=writes))
+    return Registration("shard", name, life, capacity=10**9, extra=record)
+
+
+@pytest.mark.parametrize(("wrote", "heir"), [(1, "other"), (2, "me")])
+async def test_who_could_not_read_it_is_no_heir_to_wait_for(shell: Shell, wrote: int, heir: str) -> None:
+    """The other one is far larger, so it comes first; of a session that only we can read it does not."""
+    await left(shell, gateway="")
+    now = asyncio.get_running_loop().time()
+    me, other = Registration("shard", "me", "shard-life"), shard("other", "other-life", 1, 1)
+    for at in range(8):
+        shell.vitals.heard([me, other, shard("lost", "dead-life", 2, wrote)], now - 4 + at * 0.5)
+    shell.vitals.heard([me, other], now)
+    await shell.store.holdings.note("dead-life", taken=["s"])
+    await sweep_of(shell).sweep()
+    await shell.background.settle()
+    assert shell.inheritance.outcomes == ({"adopted": 1} if heir == "me" else {})
 
 
 async def test_what_was_handed_over_to_us_is_taken_up(shell: Shell) -> None:

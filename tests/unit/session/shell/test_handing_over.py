@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 from unit.session.shell.shell_rig import FakeMachine, Shell, owned, through
 
@@ -14,6 +15,7 @@ from duologue.model.records import ShardRecord, encode_record
 from duologue.protocol.duplex import SessionHeartbeat
 from duologue.session import handing_over
 from duologue.session.core import commands as facts
+from duologue.session.core.engine_session import STATE_VERSION
 from duologue.session.handing_over import HandOver
 from duologue.store.ports import Checkpoint, Registration, StoreUnavailable
 
@@ -28,9 +30,10 @@ async def shell() -> AsyncIterator[Shell]:
     await made.close()
 
 
-def hand_over(shell: Shell) -> HandOver:
+def hand_over(shell: Shell, writes: int = STATE_VERSION) -> HandOver:
     return HandOver(
         incarnation="shard-life",
+        writes=writes,
         sessions=shell.store.sessions,
         holdings=shell.store.holdings,
         vitals=shell.vitals,
@@ -98,6 +101,48 @@ async def test_without_an_heir_it_stays(shell: Shell, accepting: bool | None) ->
         fleet(shell, accepting=accepting)
     assert not await hand_over(shell).run(5.0)
     assert len(shell.manager) == 1
+
+
+def heir(name: str, reads: int | None) -> Registration:
+    """`reads`: the checkpoints that it can go on from; None: it says nothing of that, as the first release."""
+    if reads is None:
+        record = msgspec.msgpack.encode({"pipelines": (), "sessions": 0, "max_sessions": 8, "accepting": True})
+    else:
+        record = encode_record(ShardRecord((), 0, 8, reads_state=reads, writes_state=reads))
+    return Registration("shard", name, f"{name}-life", capacity=8, extra=record)
+
+
+@pytest.mark.parametrize("reads", [None, 1])
+async def test_nothing_is_given_to_who_could_not_read_it(shell: Shell, reads: int | None) -> None:
+    """A new shard and an old one side by side: the session stays, and its client with it."""
+    machine = await opened(shell)
+    shell.vitals.heard([heir("old", reads)], 0.0)
+    moving = hand_over(shell, writes=2)
+    assert not await moving.run(5.0)
+    assert moving.outcomes == {"no_reader": 1} and len(shell.manager) == 1
+    found = await shell.store.sessions.look_up("s")
+    assert found is not None and found.owner == Owner(1, "shard-life")
+    shell.say("s", 1, SessionHeartbeat())
+    assert isinstance(machine.handled[-1], facts.FromClient), "it was not even held"
+
+
+@pytest.mark.parametrize("session_id", ["s", "t", "u", "v"])
+async def test_of_several_it_goes_to_one_that_can_read_it(shell: Shell, session_id: str) -> None:
+    await shell.open(session_id)
+    await shell.background.settle()
+    shell.vitals.heard([heir("a", None), heir("b", 1), heir("newer", 3), heir("d", 1)], 0.0)
+    moving = hand_over(shell, writes=2)
+    assert await moving.run(0.0)
+    found = await shell.store.sessions.look_up(session_id)
+    assert found is not None and found.owner == Owner(2, "newer-life")
+
+
+async def test_one_that_writes_as_ever_gives_to_who_says_nothing(shell: Shell) -> None:
+    await opened(shell)
+    shell.vitals.heard([heir("old", None)], 0.0)
+    moving = hand_over(shell, writes=1)
+    assert await moving.run(5.0)
+    assert moving.outcomes == {"handed_over": 1}
 
 
 async def test_a_store_that_does_not_answer_leaves_the_session_here(

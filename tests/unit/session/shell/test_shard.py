@@ -18,6 +18,7 @@ from duologue.model.outputs import ModelOutput, encode_output
 from duologue.model.records import ShardRecord, StageRecord, WorkerRecord, encode_record
 from duologue.protocol.duplex import AppendAudio, DuplexCommand, encode_command
 from duologue.session.core.ears import run_offload
+from duologue.session.core.engine_session import STATE_VERSION
 from duologue.session.core.machine import DuplexSessionMachine
 from duologue.session.membership import Replaced
 from duologue.session.pipelines import load_served
@@ -217,6 +218,7 @@ async def test_the_registration_says_what_is_served(fleet: Fleet) -> None:
     assert (member.endpoint, member.capacity, member.pipelines) == ("memory://shard-1", 4, ("loopback",))
     assert [(p.name, p.ready, p.max_sessions) for p in record.pipelines] == [("loopback", True, 256)]
     assert (record.accepting, record.sessions) == (True, 0)
+    assert (record.reads_state, record.writes_state) == (STATE_VERSION, STATE_VERSION)
     assert record.operator_token == fleet.shard.operator.token != ""
     assert fleet.shard.not_ready_because() == ""
 

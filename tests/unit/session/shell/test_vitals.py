@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from duologue.model.records import ShardRecord, WorkerRecord, encode_record
 from duologue.session.vitals import LENIENT_S, Vitals
 from duologue.store.ports import Registration
 
@@ -73,4 +74,28 @@ def test_what_it_remembers_is_bounded() -> None:
     for n in range(3000):
         vitals.heard([Registration("gateway", "g", f"g-{n}"), ME], n * 0.5)
         vitals.dead(f"unheard-{n}", n * 0.5)
-    assert len(vitals._names) < 600 and len(vitals._unheard) <= 256
+    assert len(vitals._known) < 600 and len(vitals._unheard) <= 256
+
+
+def shard(name: str, reads: int, writes: int = 1, *, accepting: bool = True) -> Registration:
+    record = ShardRecord((), 0, 8, accepting, reads_state=reads, writes_state=writes)
+    return Registration("shard", name, f"{name}-1", extra=encode_record(record))
+
+
+def test_the_shards_that_can_read_a_version_are_told_apart() -> None:
+    vitals = Vitals(0.5, 2.0)
+    away = shard("away", 9, accepting=False)
+    vitals.heard([shard("old", 1), shard("new", 2, 2), away, B], 1)
+    assert [member.id for member in vitals.shards()] == ["old", "new"]
+    assert [member.id for member in vitals.shards(1)] == ["old", "new"]
+    assert [member.id for member in vitals.shards(2)] == ["new"]
+    assert [member.id for member in vitals.shards(3)] == []
+
+
+def test_what_a_shard_saved_is_known_after_its_death() -> None:
+    vitals = Vitals(0.5, 2.0)
+    vitals.heard(
+        [shard("new", 2, 2), B, Registration("worker", "w", "w-1", extra=encode_record(WorkerRecord("a", ())))], 1
+    )
+    vitals.heard([ME], 1.5)
+    assert [vitals.wrote(one) for one in ("new-1", "b-1", "w-1", "never-1")] == [2, 0, 0, 0]
