@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import generate_operations
 import pytest
 from prometheus_client.core import Metric
+
+from duologue.gateway.tally import MOVES
+from duologue.session import inheriting
+from duologue.session.meters import ADOPTIONS, HAND_OVERS, REBUILD_OUTCOMES
 
 pytestmark = pytest.mark.unit
 
@@ -151,6 +156,32 @@ def test_every_alert_says_what_to_do(alert: dict[str, Any]) -> None:
     assert alert["labels"]["severity"] in ("warning", "critical")
     assert alert["annotations"]["summary"].endswith((".", "!"))
     assert len(alert["annotations"]["action"]) > 60
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "known"),
+    [
+        ("duologue_session_adoptions_total", "outcome", ADOPTIONS),
+        ("duologue_session_hand_overs_total", "outcome", HAND_OVERS),
+        ("duologue_session_rebuilds_total", "outcome", REBUILD_OUTCOMES),
+        ("duologue_gateway_moves_total", "result", MOVES),
+    ],
+)
+def test_what_alerts_ask_for_is_shown_at_0_from_the_start(name: str, label: str, known: Sequence[str]) -> None:
+    """A series that begins with 1 has not risen: Prometheus would miss the first one, and a misspelt one always."""
+    of_these = [alert["expr"] for alert in alerts() if name in alert["expr"]]
+    asked = {
+        value for expr in of_these for one in re.findall(rf'{label}=~?"([^"]*)"', expr) for value in one.split("|")
+    }
+    assert asked
+    assert asked <= set(known)
+
+
+def test_every_outcome_of_an_adoption_is_among_those_that_are_shown() -> None:
+    said = set(re.findall(r'CannotInherit\([^)]*?"(\w+)"', inspect.getsource(inheriting)))
+    said |= set(re.findall(r'\boutcomes?(?: = |\[)"(\w+)"', inspect.getsource(inheriting)))
+    assert len(said) > 6
+    assert said <= set(ADOPTIONS)
 
 
 def test_panels_that_alerts_name_exist() -> None:

@@ -32,10 +32,15 @@ _COUNTERS: Final = {
 }
 
 
+MOVES: Final = ("ok", "ended", "given_up")
+
+
 class Tally:
     """Counts since the process started."""
 
     def __init__(self) -> None:
+        for result in MOVES:
+            metrics.GATEWAY_MOVES.labels(result)  # shown at 0, so that the first one is a rise
         self.frames_in = self.bytes_in = self.frames_out = self.bytes_out = 0
         self.socket_waits = self.uncovered_full = self.replayed = 0
         self.purged = self.takeovers = 0

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 REBUILD_OUTCOMES: Final = ("done", "empty", "cut_short", "failed", "lost", "store_away")
 """Shown from the start; others are as rare as an unreadable entry in the store."""
-ADOPTIONS: Final = ("adopted", "taken_up", "taken", "gone", "full", "store_away", "unreadable", "not_served")
+ADOPTIONS: Final = (
+    *("adopted", "taken_up", "taken", "gone", "full", "store_away", "unreadable", "not_served"),
+    *("newer_version", "too_many", "failed", "gap"),
+)
+HAND_OVERS: Final = ("handed_over", "store_away", "refused", "no_reader")
 PROCESSES: Final = ("session", "bus", "store", "process")
 
 
@@ -85,7 +89,7 @@ class Meters:
         self._refused = Totals(metrics.SESSION_REFUSED)
         self._ended = Totals(metrics.SESSION_ENDED)
         self._stale = Totals(metrics.SESSION_STALE)
-        self._hand_overs = Totals(metrics.SESSION_HAND_OVERS, ("handed_over", "store_away", "refused", "no_reader"))
+        self._hand_overs = Totals(metrics.SESSION_HAND_OVERS, HAND_OVERS)
         self._drains = Total(metrics.SESSION_DRAINS)
         self._adoptions = Totals(metrics.SESSION_ADOPTIONS, ADOPTIONS)
         self._chat = Totals(metrics.SESSION_CHAT_TURNS)
