@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlencode
 
 import psutil
 import pytest
@@ -19,6 +20,7 @@ from system.held import held
 from system.running import CLI, PATIENCE_S, RunningSystem, alive, eventually, until
 from system.talkers import go_on, talking
 from system.wire import Wire, append, level, pick, session_object
+from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from duologue.cli.home import Home
@@ -30,9 +32,11 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
 
 async def fin(wire: Wire) -> None:
-    """The end of the TCP stream, without a close frame."""
+    """The end of the TCP stream, without a close frame. The other end is behind what is still to be read."""
     wire.ws.transport.write_eof()
-    await asyncio.wait_for(wire.ws.wait_closed(), PATIENCE_S)
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            await wire.ws.recv()
 
 
 async def rst(wire: Wire) -> None:
@@ -68,7 +72,8 @@ async def test_lif_01_the_way_a_client_goes_hurts_nobody_else(served: TwoGateway
             await asyncio.gather(*(goes(served.urls[n % 2], n, chance) for n in range(start, start + 6)))
         await go_on(talkers)
         await eventually(lambda: held(served.system.home)["sessions"] == 3, "those that went are over")
-        assert held(served.system.home)["slots"] == 3 * 4, "each stage has had one end of each"
+        # What a worker holds is told by the worker, a beat of its own after the shard's.
+        await eventually(lambda: held(served.system.home)["slots"] == 3 * 4, "each stage has had one end of each")
         await go_on(talkers)
     assert {process.name: process.pid for process in served.system.state.processes} == processes
     await eventually(lambda: held(served.system.home)["keys"] == [], "nothing comes back to life")
@@ -118,6 +123,31 @@ async def test_lif_07_the_maximum_of_a_session_is_told_before_it_is_reached(shor
     assert wire.ws.close_code == 1001 and wire.ws.close_reason
     again = await Wire.resume(short.url, session["id"], created["resume_token"], 1)
     assert (await again.read())["error"]["code"] == "session_resume_expired"
+    await again.ws.wait_closed()
+
+
+async def test_lif_07_a_client_of_openai_is_told_so_by_an_error(short: RunningSystem) -> None:
+    """Such a client has `expires_at`, then an `error` with the code, then the close; its token is dead by then."""
+
+    async def dial(**query: str) -> Wire:
+        address = f"{short.url}/v1/realtime?{urlencode({'model': 'loopback', **query})}"
+        return Wire(await connect(address, open_timeout=PATIENCE_S, ping_interval=None))
+
+    wire = await dial()
+    created = await wire.read()
+    session = created["session"]
+    assert 0 <= session["expires_at"] - time.time() + 1 <= MAX_S + 2
+    await wire.send({"type": "session.update", "session": {"type": "realtime"}})
+    while (event := await wire.read())["type"] != "error":
+        assert event["type"] == "session.updated", event
+    assert (event["error"]["code"], event["error"]["retryable"]) == ("session_expired", False)
+    with pytest.raises(ConnectionClosed):
+        await wire.read()
+    assert (wire.ws.close_code, wire.ws.close_reason) == (1001, "max_session_expired")
+    again = await dial(resume_session=session["id"], resume_token=created["resume_token"], last_seq="1")
+    while (event := await again.read())["type"] != "error":
+        assert event["type"] == "session.created", event
+    assert event["error"]["code"] == "session_resume_expired"
     await again.ws.wait_closed()
 
 

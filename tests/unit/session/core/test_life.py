@@ -80,6 +80,19 @@ def test_the_maximum_is_announced_and_kept() -> None:
     assert World(limits=SessionLimits(max_session_s=30)).advance(0.01)[0]["type"] == "session.expiring"
 
 
+@pytest.mark.parametrize("dialect", [Dialect.openai, Dialect.openai_beta])
+def test_lif_07_clients_of_the_openai_dialects_are_told_of_the_maximum_as_an_error(dialect: Dialect) -> None:
+    """They know no `session.expired`, and nothing that announces it but `expires_at`."""
+    world = World(dialect=dialect, limits=SessionLimits(max_session_s=100, idle_ttl_s=1000))
+    assert world.advance(99) == []
+    seen = world.advance(1)
+    assert (types(seen), error_codes(seen)) == (["error"], ["session_expired"])
+    assert "max_session_expired" in seen[0]["error"]["message"]
+    [told] = [effect for effect in world.effects if isinstance(effect, Deliver)][-1:]
+    assert told.close_code == 1001
+    assert world.closed == "max_session_expired" and world.send(SessionHeartbeat()) == []
+
+
 def test_closing_frees_the_stages_first_and_nothing_follows() -> None:
     world = asked()
     world.effects.clear()
