@@ -48,6 +48,8 @@ class OpenSession(Message, frozen=True):
     """False when another command opened a default session: then `session.update` was not sent."""
     max_session_s: float = 0.0
     """The longest that this session may last, below the shard's own limit; 0: no other limit."""
+    remote: str = ""
+    """Where the client connects from, for the audit; empty: not said."""
 
 
 class ClientInput(Message, frozen=True):
@@ -76,6 +78,8 @@ class Attach(Message, frozen=True):
     seq: int = 0
     through: DeliveryId = DeliveryId()
     """What this gateway has numbered for the client already, where it has been the egress all along."""
+    remote: str = ""
+    """Where the client connects from, for the audit; empty: not said."""
 
 
 class Detach(Message, frozen=True):

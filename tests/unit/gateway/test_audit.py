@@ -80,6 +80,9 @@ async def test_each_attachment_has_its_lines_in_json_whatever_the_log_is_like(
     assert key_id.startswith("key:")
     assert (lines[1]["why"], lines[3]["why"], lines[3]["close_code"]) == ("replaced", "socket", 1000)
     assert lines[3]["seconds"] >= 0
+    told = [message.remote for message, _ in system.shard.opened_with]
+    told += [message.remote for message in system.shard.attached_with]
+    assert told == ["198.51.100.9", "127.0.0.1", "127.0.0.1"], "for the line at the end"
     assert KEY not in written.getvalue()
     assert created["resume_token"] not in written.getvalue()
 

@@ -66,6 +66,7 @@ async def test_the_socket_stays_and_what_is_not_covered_is_sent_again_in_order(s
         "meanwhile",
     ]
     [attach] = heir.attached_with
+    assert attach.remote == "127.0.0.1"
     assert (attach.generation, attach.seq, attach.journaled) == (1, 4, 4)
     event = await client.until("session.heartbeat_ack")
     assert event["server_event_seq"] == 5

@@ -91,6 +91,8 @@ class Attachment:
         self.link = link
         self.model = ""
         """For the audit; empty where it is not known."""
+        self.remote = ""
+        """Where its client connects from; each shard that has the session is told."""
         self.record: SessionRecord | None = None
         """As the store has it for this generation, once that is known."""
         self.since = gateway.now()
@@ -123,6 +125,7 @@ class Attachment:
 
     async def _ask(self, message: OpenSession | Attach, frames: tuple[bytes, ...], timeout_s: float) -> Answer | None:
         self._answer = asyncio.get_running_loop().create_future()
+        message = msgspec.structs.replace(message, remote=self.remote)
         try:
             async with asyncio.timeout(timeout_s):
                 while self.ended is None and not self.link.send(message, frames):

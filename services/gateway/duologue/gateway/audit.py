@@ -37,24 +37,24 @@ def model_of(extra: bytes) -> str:
         return ""
 
 
-def opened(attachment: Attachment, remote: str) -> None:
-    _tell("session opened", "open", attachment, remote)
+def opened(attachment: Attachment) -> None:
+    _tell("session opened", "open", attachment)
 
 
-def resumed(attachment: Attachment, remote: str, *, took_over: bool) -> None:
+def resumed(attachment: Attachment, *, took_over: bool) -> None:
     """`took_over`: from a socket that had not let go."""
     event = "take_over" if took_over else "resume"
-    _tell("session taken over" if took_over else "session resumed", event, attachment, remote)
+    _tell("session taken over" if took_over else "session resumed", event, attachment)
 
 
-def left(attachment: Attachment, remote: str, close_code: int) -> None:
+def left(attachment: Attachment, close_code: int) -> None:
     """The socket is done with this session."""
     why = attachment.ended.value if attachment.ended is not None else ""
     seconds = round(attachment.gateway.now() - attachment.since, 3)
-    _tell("session left", "leave", attachment, remote, why=why, close_code=close_code, seconds=seconds)
+    _tell("session left", "leave", attachment, why=why, close_code=close_code, seconds=seconds)
 
 
-def _tell(message: str, event: str, attachment: Attachment, remote: str, **more: object) -> None:
+def _tell(message: str, event: str, attachment: Attachment, **more: object) -> None:
     bound(
         _log,
         event=event,
@@ -62,7 +62,7 @@ def _tell(message: str, event: str, attachment: Attachment, remote: str, **more:
         key_id=attachment.principal,
         dialect=attachment.dialect.value,
         model=attachment.model,
-        remote=remote,
+        remote=attachment.remote,
         generation=attachment.generation,
         **more,
     ).info(message)

@@ -55,10 +55,9 @@ class ClientSocket:
     ) -> None:
         """`remote`: where the client connects from."""
         self.gateway = gateway
-        self._remote = remote
         self._secret = secret
         self.wire = wire
-        self.connection = Connection(offer)
+        self.connection = Connection(offer, remote)
         self.attachment: Attachment | None = None
         self._principal = principal
         self._receive = receive
@@ -203,7 +202,7 @@ class ClientSocket:
             return self._refused(outcome)
         self.attachment = outcome
         outcome.on_homeless = self._find_home
-        audit.opened(outcome, self._remote)
+        audit.opened(outcome)
         self.connection.attached()
         return None if step.then is None else self.connection.carry_on(step.then)
 
@@ -216,7 +215,7 @@ class ClientSocket:
         self.attachment = outcome.attachment
         self.attachment.on_homeless = self._find_home
         self.attachment.outbound.sent = outcome.cursor
-        audit.resumed(outcome.attachment, self._remote, took_over=outcome.took_over)
+        audit.resumed(outcome.attachment, took_over=outcome.took_over)
         self._confirmed = False
         self.connection.attached()
         if outcome.cursor < outcome.head_seq:
@@ -399,7 +398,7 @@ class ClientSocket:
         self.gateway.tally.closed(self.wire.close_code)
         if self.attachment is not None:
             self.attachment.leave()
-            audit.left(self.attachment, self._remote, self.wire.close_code)
+            audit.left(self.attachment, self.wire.close_code)
 
 
 def _frame(message: Message) -> str | bytes | None:

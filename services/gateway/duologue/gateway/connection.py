@@ -100,8 +100,10 @@ Step = Tell | End | Open | Resume | Forward | Acknowledge
 class Connection:
     """The state of one accepted socket."""
 
-    def __init__(self, offer: Offer) -> None:
+    def __init__(self, offer: Offer, remote: str = "") -> None:
         self.offer = offer
+        self.remote = remote
+        """Where the client connects from; for the audit."""
         self.openai = offer.dialect.is_openai
         self.state = State.provisional if self.openai else State.waiting
         self._undecodable = Undecodable()

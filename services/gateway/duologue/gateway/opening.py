@@ -115,6 +115,7 @@ class Opening:
         session_id = self._credentials.session_id
         attachment = Attachment(gateway, self._wire, session_id, offer.dialect, self._principal, 1, link)
         attachment.model = str(session["model"])
+        attachment.remote = self._connection.remote
         message = OpenSession(
             session_id=session_id,
             dialect=offer.dialect.value,

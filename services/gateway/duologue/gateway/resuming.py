@@ -174,6 +174,7 @@ class Resuming:
             gateway, self._wire, step.session_id, dialect, self._principal, active.record.generation, link
         )
         attachment.model = model_of(active.record.extra)
+        attachment.remote = self._connection.remote
         attachment.record = active.record
         older = gateway.attachments.put(attachment)
         done = False

@@ -96,8 +96,10 @@ class Accounts:
         if hook is not None:
             self._take.append(lambda ended: hook.put(ended.session_id, msgspec.json.encode(ended)))
 
-    def close(self, who: Parties, totals: Totals, used: Usage | None, reason: str, duration_s: float) -> None:
-        """The session is over."""
+    def close(
+        self, who: Parties, totals: Totals, used: Usage | None, reason: str, duration_s: float, remote: str = ""
+    ) -> None:
+        """The session is over. `remote`: where the client connected from that was attached last, if that is known."""
         bound(
             _audit,
             event="close",
@@ -105,6 +107,7 @@ class Accounts:
             key_id=who.principal,
             dialect=who.dialect,
             model=who.model,
+            remote=remote,
             reason=reason,
             seconds=round(duration_s, 3),
         ).info("session closed")

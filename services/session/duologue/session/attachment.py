@@ -82,6 +82,7 @@ class Attachment:
         "acknowledged",
         "link",
         "numbering",
+        "remote",
     )
 
     def __init__(
@@ -97,6 +98,8 @@ class Attachment:
         self.link = link
         self.acknowledged = False
         """The gateway has said anything of this session since it opened it."""
+        self.remote = ""
+        """Where the client connects from that was attached last; empty: nobody was, or its gateway does not say."""
         runner.turned = self._turned
 
     @property
@@ -165,6 +168,7 @@ class Attachment:
             old.send(Replaced(self._runner.session_id, message.generation))
         self._stop_own()
         self.acknowledged = True
+        self.remote = message.remote
         numbering.generation = message.generation
         numbering.egress = max(numbering.egress, message.egress)
         if message.journaled >= 0:

@@ -116,6 +116,7 @@ class Resident:
             tape.post = self.runner.post
         link = opening.link if isinstance(opening, Opening) else None
         self.attachment = Attachment(self.runner, link, around.make_egress, self.refused)
+        self.attachment.remote = opened.opening.message.remote if isinstance(opened, Opened) else ""
 
     @property
     def totals_here(self) -> Totals:
@@ -210,7 +211,8 @@ class Resident:
         self._around.tallies.ended(machine, self.pipeline)
         self._around.tallies.came_to(self.pipeline, self.totals_here)
         if self.refusal is None:
-            self._around.accounts.close(self.who, machine.totals, machine.used, reason, machine.time)
+            remote = self.attachment.remote
+            self._around.accounts.close(self.who, machine.totals, machine.used, reason, machine.time, remote)
         self._around.hub.release(self.runner.binding)
         if self.refusal is None:
             self._around.cleanup.release(self.session_id, self.runner.owner)

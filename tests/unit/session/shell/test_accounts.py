@@ -91,17 +91,36 @@ async def test_each_session_that_ends_has_one_line_of_audit(shell: Shell, writte
     machine.time = 61.5
     await _end(shell, machine, "goodbye")
     (line,) = _lines(written, "duologue.audit")
-    told = {name: line[name] for name in ("event", "session_id", "key_id", "dialect", "model", "reason", "seconds")}
+    names = ("event", "session_id", "key_id", "dialect", "model", "remote", "reason", "seconds")
+    told = {name: line[name] for name in names}
     assert told == {
         "event": "close",
         "session_id": "s",
         "key_id": "key",
         "dialect": "duplex",
         "model": "toy",
+        "remote": "",
         "reason": "goodbye",
         "seconds": 61.5,
     }
     assert _lines(written, "duologue.usage") == [], "nobody has asked for accounts"
+
+
+async def test_its_line_says_where_the_client_came_from_that_was_attached_last(
+    shell: Shell, written: io.StringIO
+) -> None:
+    """Only gateways know: they tell when they open and when they attach, also after the session has moved."""
+    opened = bus.OpenSession("s", "duplex", "key", b"digest", "g1", remote="198.51.100.9")
+    shell.board.on_message(shell.gateway, opened, [msgspec.json.encode({"model": "toy"})])
+    await shell.background.settle()
+    [resident] = shell.manager.residents
+    assert resident.attachment.remote == "198.51.100.9"
+    shell.board.on_message(shell.gateway, bus.Attach("s", 2, 2, "g1", remote="203.0.113.5"), [])
+    shell.board.on_message(shell.gateway, bus.Attach("s", 1, 1, "g1", remote="192.0.2.1"), [])  # an older one is void
+    resident.runner.finish()
+    await shell.background.settle()
+    (line,) = _lines(written, "duologue.audit")
+    assert (line["event"], line["remote"]) == ("close", "203.0.113.5")
 
 
 async def test_a_session_that_moves_to_another_shard_has_none_here(shell: Shell, written: io.StringIO) -> None:
