@@ -31,12 +31,18 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 # -- LIF-01 -----------------------------------------------------------------------------------------------
 
 
+async def read_out(wire: Wire) -> None:
+    """To the end, which is behind all that was sent."""
+    with contextlib.suppress(ConnectionClosed):
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                await wire.ws.recv()
+
+
 async def fin(wire: Wire) -> None:
-    """The end of the TCP stream, without a close frame. The other end is behind what is still to be read."""
+    """The end of the TCP stream, without a close frame."""
     wire.ws.transport.write_eof()
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            await wire.ws.recv()
+    await read_out(wire)
 
 
 async def rst(wire: Wire) -> None:
@@ -45,7 +51,7 @@ async def rst(wire: Wire) -> None:
 
 def frame(code: int) -> Callable[[Wire], Awaitable[None]]:
     async def close(wire: Wire) -> None:
-        await wire.ws.close(code)
+        await asyncio.gather(wire.ws.close(code), read_out(wire))
 
     return close
 
