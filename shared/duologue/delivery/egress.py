@@ -342,8 +342,8 @@ class Egress:
         if self.stopped or self.barred is not None:
             return []
         if not self._released:
-            if self._waiting_since is not None and now - self._waiting_since >= self._breaker.deadline_s:
-                self._breaker.fail(now)
+            if self._waiting_since is not None:
+                self._breaker.judge(self._waiting_since, now)
             if self._detached or not self._breaker.open:
                 return []
         if not self._unsent:
@@ -388,6 +388,18 @@ class Egress:
             return None
         self._acked, self._repeat_ack = ack, False
         return Delivered(self.session_id, self.owner, self.number, through, self.seq)
+
+    def last_words(self) -> list[Batch]:
+        """For an egress that ends: what it has sent and not journaled, behind the batch that is out, in batches to be
+        submitted at once, in order. Whoever claims the journal after that finds it there."""
+        if self.stopped or self.barred is not None or self._released:
+            return []
+        kept = [event for event in islice(self._numbered, self.kept) if event.seq > self._flying]
+        size = self._limits.batch_events
+        return [
+            Batch(self.owner, self.number, some[0].seq, [(event.id, event.body) for event in some])
+            for some in (kept[at : at + size] for at in range(0, len(kept), size))
+        ]
 
     @property
     def busy(self) -> bool:

@@ -10,11 +10,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from duologue.bus.messages import Delivered, Delivery
-from duologue.delivery.egress import Egress, Frame, Put
+from duologue.delivery.egress import Batch, Egress, Frame, Put
 from duologue.fence import Owner
-from duologue.store.ports import AppendOutcome, JournalAppender, Unknown
+from duologue.store.ports import AppendOutcome, JournalAppender, OnAppended, Unknown
 
 _UNKNOWN = Unknown()
+
+
+def _nobodys(_: AppendOutcome) -> None:
+    """What became of the last words of an egress."""
 
 
 class Sink(ABC):
@@ -125,7 +129,12 @@ class Pump:
         self.run()
 
     def close(self) -> None:
-        """Detached or over: what comes back from the journal is nobody's concern now. Idempotent."""
+        """Detached or over: what comes back from the journal is nobody's concern now. What was sent and not journaled
+        is submitted, once: the store may be back, and whoever resumes needs it. Idempotent."""
+        if not self._closed:
+            for batch in self.egress.last_words():
+                if not self._submit(batch, _nobodys):
+                    break  # behind a hole nothing can be read
         self._closed = True
         self._pumps.wait(self, False)
 
@@ -158,13 +167,17 @@ class Pump:
             if self._closed:
                 return
         batch = egress.next_batch(now, sink.room())
-        if batch is not None and not self._appender.submit(
-            egress.session_id, batch.owner, batch.egress, batch.first_seq, batch.entries, self._on_outcome
-        ):
+        if batch is not None and not self._submit(batch, self._on_outcome):
             egress.on_outcome(_UNKNOWN, now)
         ack = egress.take_ack()
         if ack is not None:
             sink.delivered(ack)
+
+    def _submit(self, batch: Batch, on_outcome: OnAppended) -> bool:
+        egress = self.egress
+        return self._appender.submit(
+            egress.session_id, batch.owner, batch.egress, batch.first_seq, batch.entries, on_outcome
+        )
 
     def _on_outcome(self, outcome: AppendOutcome) -> None:
         if self._closed:

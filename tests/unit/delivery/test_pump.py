@@ -29,6 +29,7 @@ ONE, TWO = Owner(1, "a"), Owner(2, "b")
 class Appender(JournalAppender):
     def __init__(self) -> None:
         self.up = True
+        self.refused: list[int] = []
         self.out: list[tuple[int, Sequence[Entry], OnAppended]] = []
 
     @property
@@ -46,6 +47,8 @@ class Appender(JournalAppender):
     ) -> bool:
         if self.up:
             self.out.append((first_seq, batch, on_outcome))
+        else:
+            self.refused.append(first_seq)
         return self.up
 
     def answer(self) -> None:
@@ -165,6 +168,45 @@ def test_after_close_nothing_is_written() -> None:
     b.pump.close()
     b.pumps.tick()
     assert b.sink.log == before
+
+
+def away(b: Bench) -> None:
+    """Its store has not answered for so long that what is there leaves without it."""
+    b.now += 0.25
+    b.pumps.tick()
+
+
+def test_what_was_sent_and_not_journaled_is_given_to_the_journal_at_the_end() -> None:
+    b = Bench(batch_events=2)
+    b.put(1, 2)
+    b.put(3, 4, 5, 6, 7)
+    away(b)
+    assert b.egress.kept == 7 and [first for first, _, _ in b.appender.out] == [1]
+    b.pump.close()
+    assert [(first, len(batch)) for first, batch, _ in b.appender.out] == [(1, 2), (3, 2), (5, 2), (7, 1)]
+    b.pump.close()
+    assert len(b.appender.out) == 4, "once"
+    while b.appender.out:
+        b.appender.answer()
+    assert b.sink.log[-1] == ("ack", 7, 7), "nobody is told any more"
+
+
+def test_what_waits_for_the_journal_is_not_given_again_at_the_end() -> None:
+    b = Bench()
+    b.put(1)
+    b.put(2)
+    b.pump.close()
+    assert [(first, len(batch)) for first, batch, _ in b.appender.out] == [(1, 1)], "nobody has seen the second"
+
+
+def test_at_the_end_without_a_connection_no_hole_is_made() -> None:
+    b = Bench(batch_events=1)
+    b.appender.up = False
+    b.put(1, 2)
+    away(b)
+    b.appender.refused.clear()
+    b.pump.close()
+    assert b.appender.refused == [1], "behind what is not taken nothing follows"
 
 
 def test_closing_from_inside_a_write() -> None:

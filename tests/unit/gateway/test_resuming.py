@@ -77,7 +77,7 @@ async def test_an_end_that_is_in_the_journal_closes_a_resumed_socket_with_its_re
 
 
 async def test_a_replay_whose_journal_is_released_names_a_head_that_the_client_can_have(
-    system: System, monkeypatch: pytest.MonkeyPatch
+    system: System, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     old, created = await system.open()
     session_id = created["session"]["id"]
@@ -95,6 +95,7 @@ async def test_a_replay_whose_journal_is_released_names_a_head_that_the_client_c
     new = await system.resume(created, after=3)
     await new.closing()
     assert (new.log[-1]["type"], new.log[-1]["head_seq"]) == ("session.resync_required", 41)
+    assert f"{created['session']['id']} has a gap: replayed to 3 of 41" in caplog.text
 
 
 async def test_a_cursor_beyond_the_head_leaves_the_token_good(system: System) -> None:
@@ -107,7 +108,7 @@ async def test_a_cursor_beyond_the_head_leaves_the_token_good(system: System) ->
 
 
 async def test_what_was_sent_while_the_store_was_away_and_lost_is_a_gap_and_its_numbers_are_not_given_again(
-    system: System,
+    system: System, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An egress sent 2 to 5 live, told the shard, and ended before the store was back."""
     _, created = await system.open()
@@ -120,6 +121,7 @@ async def test_what_was_sent_while_the_store_was_away_and_lost_is_a_gap_and_its_
         gap = await client.next()
         assert (gap["type"], gap["reason"], gap["head_seq"]) == ("session.resync_required", "journal_gap", 5)
         assert (await client.closing())[0] == 1008
+    assert f"{created['session']['id']} has a gap: resumed from 4 of 5, the journal ends at 1" in caplog.text
     beyond = await system.resume(created, after=6)
     assert (await beyond.next())["error"]["code"] == "session_resume_conflict"
     again = await system.resume(created, after=5)
@@ -191,7 +193,7 @@ async def test_a_session_that_the_store_has_lost_is_told_to_it_again(system: Sys
     assert (await again.next())["type"] in ("session.resumed", "session.resync_required")
 
 
-async def test_a_gap_is_told_and_is_no_dead_end(system: System) -> None:
+async def test_a_gap_is_told_and_is_no_dead_end(system: System, caplog: pytest.LogCaptureFixture) -> None:
     old, created = await system.open()
     await old.send("session.heartbeat")
     await old.until("session.heartbeat_ack")
@@ -201,6 +203,7 @@ async def test_a_gap_is_told_and_is_no_dead_end(system: System) -> None:
     new = await system.resume(created, after=0)
     gap = await new.next()
     assert (gap["type"], gap["reason"], gap["head_seq"]) == ("session.resync_required", "journal_gap", 3)
+    assert f"{created['session']['id']} has a gap: resumed from 0 of 3, the journal begins behind it" in caplog.text
     assert (await new.closing())[0] == 1008
     again = await system.resume(created, after=gap["head_seq"])
     assert (await again.next())["items"] == [{"id": "m1"}]

@@ -337,6 +337,8 @@ class ClientSocket:
             self.gateway.tally.resumed("session_resync_required")
             self.gateway.remember_gap(attachment.session_id)
             head_seq = max(gap.head_seq, found.head_seq)  # a journal that is gone altogether says 0
+            told = "session %s has a gap: replayed to %d of %d, what comes then has left the journal"
+            _log.warning(told, attachment.session_id, at, head_seq)
             notice = resync_required(attachment.session_id, head_seq, openai=self.connection.openai)
             self._close(notice, POLICY, "session_resync_required")
 

@@ -111,7 +111,8 @@ class Outbound(Sink):
             self._attachment.owes(ack)
 
     def close(self) -> None:
-        """Nothing of this attachment is written any more; what is out in the journal stays there."""
+        """Nothing of this attachment is written any more; what is out in the journal stays there, and what was sent
+        and is not out goes there now."""
         self._early.clear()
         if self._pump is not None:
             self._pump.close()

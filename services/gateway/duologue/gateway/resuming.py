@@ -106,7 +106,7 @@ class Resuming:
             await here.trim_now()
             replay = await gateway.journal.read(step.session_id, step.cursor, limit=1)
         if replay.gap:
-            return self._gap(replay.head_seq)
+            return self._gap(replay.head_seq, "the journal begins behind it")
         link = await reach_owner(gateway, step.session_id, found.owner)
         if link is None:
             return self._later("the session's shard cannot be reached")
@@ -136,7 +136,9 @@ class Resuming:
     def _beyond(self) -> Refused:
         return self._refuse("session_resume_conflict", "the cursor is beyond what was sent", POLICY)
 
-    def _gap(self, head_seq: int) -> Refused:
+    def _gap(self, head_seq: int, why: str) -> Refused:
+        step = self._step
+        _log.warning("session %s has a gap: resumed from %d of %d, %s", step.session_id, step.cursor, head_seq, why)
         self._gateway.remember_gap(self._step.session_id)
         notice = resync_required(self._step.session_id, head_seq, openai=self._connection.openai)
         return Refused("session_resync_required", notice, POLICY, True)
@@ -220,7 +222,10 @@ class Resuming:
         if step.cursor > head_seq or head.last_seq < head_seq > step.cursor:
             # The token is spent: it is good again before the client is told.
             await gateway.sessions.let_go(step.session_id, generation)
-            return self._beyond() if step.cursor > head_seq else self._gap(head_seq)
+            if step.cursor > head_seq:
+                return self._beyond()
+            why = f"the journal ends at {head.last_seq}, what left without it was lost with the gateway that sent it"
+            return self._gap(head_seq, why)
         self._announce(attachment, answer, told, head_seq)
         return Replayable(attachment, step.cursor, head_seq)
 

@@ -120,6 +120,7 @@ class GatewayService:
             connects=ConnectRate(settings.max_connects_per_s),
             now=clock,
         )
+        self.gateway.breaker.on_open = self._store_given_up
         self.endpoint = make_endpoint(self.links)
         self.remembering = Remembering(self.gateway)
         self.fleet = Fleet(
@@ -248,11 +249,17 @@ class GatewayService:
             self.failure = self.failure or failure
             self.failed.set()
 
+    def _store_given_up(self) -> None:
+        deadline_s = self.gateway.breaker.deadline_s
+        _log.warning("the journal has not answered for %g s: until it does events leave without it", deadline_s)
+
     async def _tick(self) -> None:
         """What waits for time to pass in the delivery (a store that does not answer)."""
         while True:
             await self._pumps_wait.wait()
             self._pumps_wait.clear()
             while len(self.pumps):
+                due = self.gateway.now() + TICK_S
                 await asyncio.sleep(TICK_S)
+                self.gateway.breaker.looked(due, self.gateway.now())
                 self.pumps.tick()
