@@ -1,8 +1,9 @@
 """The `due` sweep: this shard's sessions are written down, and those that others left are looked for.
 
 Rule 1. What is held is noted: it only has to be found again after a death. The session's own record decides who
-        owns it. What is being opened is noted at once (`stir`), while the store is asked for it: its client may be
-        gone by the time the shard dies, and then nobody else would ever look. What has ended is struck off later.
+        owns it. What is being opened or taken over is noted at once (`stir`), ahead of the store being asked for it,
+        whatever a sweep waits for meanwhile: its client may be gone by the time the shard dies, and then nobody else
+        would ever look. What has ended is struck off later.
 Rule 2. A session of a dead shard that is attached to a living gateway is left to that one for `ASKED_S`: it knows
         whether the shard really does not answer, and asks the heir by itself.
 Rule 3. The heir is the first living shard in the rendezvous order of the session, of those that can read what the
@@ -19,7 +20,8 @@ from typing import Final
 
 from duologue.fence import Owner
 from duologue.model.rendezvous import weight
-from duologue.runtime.grid import next_on_grid
+from duologue.runtime.grid import until_next
+from duologue.session.background import Background
 from duologue.session.inheriting import MAX_WAITING, Inheritance
 from duologue.session.vitals import Vitals
 from duologue.store.ports import Holdings, SessionStore, StoreUnavailable
@@ -36,7 +38,8 @@ _NOTES: Final = 1024
 
 
 class DueSweep:
-    """`run` until cancelled, every `every_s`. `held`: the ids of the sessions that are here."""
+    """`run` until cancelled, every `every_s`. `held`: the ids of the sessions that are here. `background`: whose tasks
+    the notes are that cannot wait."""
 
     def __init__(
         self,
@@ -51,6 +54,7 @@ class DueSweep:
         held: Callable[[], Collection[str]],
         accepting: Callable[[], bool],
         every_s: float,
+        background: Background,
     ) -> None:
         self._incarnation = incarnation
         self._name = name
@@ -65,27 +69,28 @@ class DueSweep:
         self._noted: set[str] = set()
         self._renewed_at = float("-inf")
         self._dead_since: dict[str, float] = {}
-        self._stirred = asyncio.Event()
+        self._background = background
+        self._stirred = False
 
     def stir(self) -> None:
-        """Something more is held: it is noted at once. Much at a time is one note."""
-        self._stirred.set()
+        """Something more is held: it is noted at once. Much at a time is one note. What the caller starts from here on
+        speaks to the store after it."""
+        if not self._stirred:
+            self._stirred = True
+            self._background.start(self._note_at_once(), "note of what is held")
+
+    async def _note_at_once(self) -> None:
+        self._stirred = False
+        try:
+            await self._note(asyncio.get_running_loop().time())
+        except StoreUnavailable as error:
+            _log.debug("the note of what is held waits for the store: %s", error)
 
     async def run(self) -> None:
-        loop = asyncio.get_running_loop()
-        due = next_on_grid(loop.time(), self._every_s)
         while True:
+            await until_next(self._every_s)
             try:
-                async with asyncio.timeout_at(due):
-                    await self._stirred.wait()
-            except TimeoutError:
-                due = next_on_grid(loop.time(), self._every_s)
-                work = self.sweep()
-            else:
-                self._stirred.clear()
-                work = self._note(loop.time())
-            try:
-                await work
+                await self.sweep()
             except StoreUnavailable as error:
                 _log.debug("the sweep for lost sessions waits for the store: %s", error)
 
@@ -111,8 +116,13 @@ class DueSweep:
         if not taken and not left:
             return
         some, gone = sorted(taken)[:_NOTES], sorted(left)[:_NOTES]
-        await self._holdings.note(self._incarnation, taken=some, left=gone)
-        self._noted = (self._noted | set(some)) - set(gone)
+        before = self._noted & set(some)
+        self._noted = (self._noted | set(some)) - set(gone)  # at once: notes do not wait for each other
+        try:
+            await self._holdings.note(self._incarnation, taken=some, left=gone)
+        except BaseException:
+            self._noted = (self._noted - (set(some) - before)) | set(gone)
+            raise
         if renew and len(some) == len(taken):
             self._renewed_at = now
 
@@ -148,6 +158,7 @@ class DueSweep:
             elif (dead_s >= ASKED_S or not self._vitals.lives(found.record.gateway)) and self._heir(
                 session_id, holder, dead_s
             ):
+                self.stir()  # its holder's note of it is struck off as soon as it is ours
                 self._inheritance.take(session_id, holder)
 
     def _heir(self, session_id: str, holder: str, dead_s: float) -> bool:

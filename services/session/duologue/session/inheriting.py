@@ -18,7 +18,7 @@ import contextlib
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -129,6 +129,9 @@ class Inheritance:
 
     def __contains__(self, session_id: object) -> bool:
         return session_id in self._running or session_id in self._waiting
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self._running, *self._waiting))
 
     def take(self, session_id: str, lost: str) -> bool:
         """Take the session over from the incarnation `lost`. False: it is on its way, or too many are."""

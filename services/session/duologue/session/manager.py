@@ -221,6 +221,7 @@ class DuplexSessionManager:
         if message.lost == self.inheritance.incarnation or self.vitals.dead(
             message.lost, asyncio.get_running_loop().time()
         ):
+            self.takes_in()
             self.inheritance.take(session_id, message.lost)
 
     def inherited(self, inherited: Inherited) -> None:
@@ -303,9 +304,9 @@ class DuplexSessionManager:
         self._moved.set()
 
     def held(self) -> Collection[str]:
-        """The sessions that are here, those on their way to be, and those whose keys are still to be deleted: whoever
-        inherits from us is to find all of them."""
-        return {*self._residents, *self._opening, *self._around.cleanup.pending()}
+        """The sessions that are here, those on their way to be, from a client or from another shard, and those whose
+        keys are still to be deleted: whoever inherits from us is to find all of them."""
+        return {*self._residents, *self._opening, *self.inheritance, *self._around.cleanup.pending()}
 
     def _over(self, resident: Resident, reason: str) -> None:
         """Nothing of the session is left to do here."""

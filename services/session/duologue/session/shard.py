@@ -211,8 +211,10 @@ class Shard:
             held=manager.held,
             accepting=lambda: self.admission.accepting,
             every_s=options.sweep_s,
+            background=self.background,
         )
-        manager.takes_in = self._due.stir
+        if options.sweep_s:
+            manager.takes_in = self._due.stir
         self.chat = ChatTurns(
             pipelines=pipelines,
             open_machine=open_machine,

@@ -37,6 +37,7 @@ def sweep_of(shell: Shell) -> DueSweep:
         held=shell.manager.held,
         accepting=lambda: shell.admission.accepting,
         every_s=1.0,
+        background=shell.background,
     )
 
 
