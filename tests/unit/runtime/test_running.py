@@ -68,11 +68,31 @@ def test_what_exists_at_start_is_frozen() -> None:
     try:
         freeze_gc()
         assert gc.get_freeze_count() > 1000
-        assert gc.get_threshold()[0] > 1000
+        assert gc.get_threshold()[0] >= 1000
         assert gc.get_threshold()[2] <= 10, "what a long session leaves in circles is found in the end"
     finally:
         gc.unfreeze()
         gc.set_threshold(*thresholds)
+
+
+def test_the_first_full_collection_does_not_wait_for_a_quarter_of_what_is_frozen() -> None:
+    class Circle:
+        def __init__(self) -> None:
+            self.own = self
+
+    thresholds, ballast = gc.get_threshold(), [Circle() for _ in range(100_000)]
+    try:
+        freeze_gc()
+        first, second, third = gc.get_threshold()
+        before = gc.get_stats()[2]["collections"]
+        for _ in range((first + 1) * (second + 2) * (third + 2)):
+            Circle()
+        assert gc.get_stats()[2]["collections"] > before
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
+        ballast.clear()
+        gc.collect()
 
 
 def test_a_process_runs_on_uvloop_and_answers_its_code() -> None:
