@@ -130,8 +130,12 @@ async def half_open(url: str) -> None:
 
 
 class Gap(Exception):
-    """A resume was told that the journal lacks something. On a machine that stands still for longer than the journal's
-    deadline that is so: what was sent without the journal is lost with its gateway's socket."""
+    """A resume was told that the journal lacks something: what was sent without it, because it did not answer, and was
+    lost with its gateway. The gateway says so in its log."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(session_id)
+        self.session_id = session_id
 
 
 async def resumed(url: str) -> None:
@@ -142,7 +146,7 @@ async def resumed(url: str) -> None:
     again = _kept(await Wire.resume(url, created["session"]["id"], created["resume_token"], 1))
     if (await again.until("session.resumed", "session.resync_required"))["type"] == "session.resync_required":
         await again.ws.wait_closed()
-        raise Gap
+        raise Gap(created["session"]["id"])
     await again.end()
 
 

@@ -1,4 +1,11 @@
-"""The memory of processes over a run, and the slope of its second half."""
+"""The memory of processes over a run, and how each grows when it is warm.
+
+A process fills things once: the heap up to the most that it ever needed at a time, caches, code that runs for the first
+time. That is over after some hundred sessions and says nothing of the thousandth, so growth is told of the second half
+of a process's own life, and not before it has lived through `WARM_CYCLES`. A process that was restarted is another
+one, which is judged in the same way: who kills does so early enough that it has a second half. One that has not (too
+few samples behind it when it died, or when the run ended) has no slope, and `unjudged` says so of those that live.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +14,19 @@ from dataclasses import dataclass, field
 
 import psutil
 
+WARM_CYCLES = 1000
 MIN_POINTS = 4
-"""Fewer samples of one process in the second half say nothing of it."""
+"""Fewer samples of one process say nothing of it."""
+
+Who = tuple[str, int]
+"""Name and pid."""
 
 
 @dataclass
 class Memory:
-    """Samples by process: (cycles so far, resident kB). A restarted process is another one."""
+    """Samples by process: (cycles so far, resident kB)."""
 
-    samples: dict[tuple[str, int], list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
+    samples: dict[Who, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
 
     def sample(self, cycles: int, pids: dict[str, int]) -> None:
         for name, pid in pids.items():
@@ -25,15 +36,27 @@ class Memory:
                 continue
             self.samples[name, pid].append((cycles, rss))
 
-    def slopes(self, since: int) -> dict[str, float]:
-        """kB a cycle of each process that lived from `since` cycles to the end."""
-        last = max((cycles for points in self.samples.values() for cycles, _ in points), default=0)
+    def slopes(self) -> dict[Who, float]:
+        """kB a cycle over the second half of the life of each process that has one, dead or alive."""
         found = {}
-        for (name, _), points in self.samples.items():
-            late = [point for point in points if point[0] >= since]
-            if points[-1][0] == last and len(late) >= MIN_POINTS:
-                found[name] = slope(late)
+        for who, points in self.samples.items():
+            late = settled(points)
+            if len(late) >= MIN_POINTS:
+                found[who] = slope(late)
         return found
+
+    def unjudged(self) -> list[Who]:
+        """Those that live at the end and have no slope."""
+        last = max((points[-1][0] for points in self.samples.values()), default=0)
+        judged = self.slopes()
+        return [who for who, points in self.samples.items() if points[-1][0] == last and who not in judged]
+
+
+def settled(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Those of the second half of a life, from when it is warm."""
+    born, died = points[0][0], points[-1][0]
+    since = born + max((died - born) / 2, WARM_CYCLES)
+    return [point for point in points if point[0] >= since]
 
 
 def slope(points: list[tuple[int, float]]) -> float:
