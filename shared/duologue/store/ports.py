@@ -181,7 +181,7 @@ class SessionStore(ABC):
         """The gateway holds this generation no more (socket gone, handler cancelled).
 
         A gateway that does not know what became of its `activate` names that call's `new_digest` instead of
-        a generation: the attachment is let go if it was made, and refused if it comes late.
+        a generation: the attachment is let go if it was made, and refused whenever it comes after that.
         """
 
     @abstractmethod

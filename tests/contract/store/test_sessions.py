@@ -233,6 +233,36 @@ async def test_an_abandoned_activation_that_comes_late_is_refused(store: Store, 
     assert isinstance(await activate(store, sid, b"\x00token-0", b"token-2"), Activated)
 
 
+async def test_several_abandoned_activations_are_refused_however_late(store: Store, sid: str) -> None:
+    await opened(store, sid)
+    given_up = [bytes([n]) * 32 for n in range(12)]
+    for digest in given_up:
+        assert await store.sessions.let_go(sid, new_digest=digest) == Done()
+    assert isinstance(await activate(store, sid, b"\x00token-0", b"token-1", gateway="gw-2"), Activated)
+    await store.sessions.let_go(sid, 2)
+    for digest in given_up:
+        assert await activate(store, sid, b"\x00token-0", digest) == NOT_GOOD
+    assert isinstance(await activate(store, sid, b"\x00token-0", b"token-2"), Activated)
+
+
+async def test_an_abandoned_activation_is_not_carried_out_twice(store: Store, sid: str) -> None:
+    """Its command may have been sent again: once before it is let go of, once after that."""
+    await opened(store, sid)
+    assert isinstance(await activate(store, sid, b"\x00token-0", b"token-1"), Activated)
+    assert await store.sessions.let_go(sid, new_digest=b"token-1") == Done()
+    assert await activate(store, sid, b"\x00token-0", b"token-1") == NOT_GOOD
+    found = await store.sessions.look_up(sid)
+    assert found is not None and (found.record.gateway, found.record.generation) == ("", 2)
+    assert isinstance(await activate(store, sid, b"\x00token-0", b"token-2", live=("gw-2",)), Activated)
+
+
+async def test_a_digest_within_one_that_was_given_up_is_another(store: Store, sid: str) -> None:
+    await opened(store, sid)
+    await store.sessions.let_go(sid, new_digest=b"token-11")
+    for digest in (b"token-1", b"oken-11", b"1"):
+        assert isinstance(await activate(store, sid, b"\x00token-0", digest, gateway=""), Activated)
+
+
 async def test_release_deletes_and_refuses_what_comes_late(store: Store, sid: str) -> None:
     owner = await opened(store, sid)
     await store.sessions.checkpoint(sid, owner, 1, b"x")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from unit.gateway.running import WAIT_S, System, turn
 
 from duologue.fence import DeliveryId
 from duologue.gateway.wire import RealtimeSocket
-from duologue.store.ports import Activated, Owned, StoreUnavailable
+from duologue.store.ports import Activated, Owned, ResumeRefused, StoreUnavailable
 
 pytestmark = pytest.mark.unit
 
@@ -246,10 +245,10 @@ async def test_a_resume_that_the_shard_does_not_answer_may_be_tried_again(
     assert (await again.next())["type"] == "session.resumed"
 
 
-async def test_an_activation_that_is_carried_out_late_is_let_go_of(
+async def test_activations_that_are_carried_out_late_are_refused(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("duologue.gateway.resuming.LATE_S", (0.1,))
+    """However late: several attempts were given up, and the client has resumed and gone again meanwhile."""
     old, created = await system.open()
     await old.ws.close()
     sessions, late = system.store.sessions, []
@@ -259,17 +258,16 @@ async def test_an_activation_that_is_carried_out_late_is_let_go_of(
         late.append((args, how))
         raise StoreUnavailable("no answer")
 
-    with monkeypatch.context() as once:
-        once.setattr(sessions, "activate", unanswered)
-        new = await system.resume(created, after=1)
-        assert (await new.next())["error"]["code"] == "runtime_resume_failed"
-    await system.services[0].chores.settled(1)  # there was nothing to settle yet
-    [(args, how)] = late
-    assert isinstance(await activate(*args, **how), Activated)
-    session_id = created["session"]["id"]
-    async with asyncio.timeout(WAIT_S):
-        while (found := await sessions.look_up(session_id)) is None or found.record.gateway:
-            await turn()
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(sessions, "activate", unanswered)
+        for _ in range(3):
+            new = await system.resume(created, after=1)
+            assert (await new.next())["error"]["code"] == "runtime_resume_failed"
+    await system.services[0].chores.settled(1)
+    for args, how in late:
+        assert isinstance(await activate(*args, **how), ResumeRefused)
+    found = await sessions.look_up(created["session"]["id"])
+    assert found is not None and found.record.generation == 1
     again = await system.resume(created, after=1)
     assert (await again.next())["type"] == "session.resumed"
 

@@ -33,8 +33,6 @@ _log = logging.getLogger("duologue.gateway")
 
 REACH_S: Final = 2.0
 ATTACH_S: Final = 5.0
-LATE_S: Final = (1.0, 5.0)
-"""An activation without an answer may still be carried out: when we look whether it was, after the first look."""
 ADOPT_S: Final = 4.0
 """How long a resume waits until an heir has the session: its owner may not be known to be dead yet."""
 ASK_S: Final = 0.1
@@ -161,16 +159,12 @@ class Resuming:
             settled = True
         finally:
             if not settled:  # cancelled, or no answer: it may have been carried out, or be yet
-                gateway.chores.add("settle", step.session_id, self._settle)
-                look = f"settle {token_digest(self._token).hex()[:8]}"  # of its own: one look must not replace another
-                for late_s in LATE_S:
-                    loop = asyncio.get_running_loop()
-                    loop.call_later(late_s, gateway.chores.add, look, step.session_id, self._settle)
+                self._settle_later()
         if isinstance(active, ResumeRefused):
             return self._refused(active)
         link = gateway.links.of(active.owner.incarnation)
         if link is None:
-            gateway.chores.add("settle", step.session_id, self._settle)
+            self._settle_later()
             return self._later("the session's shard cannot be reached")
         attachment = Attachment(
             gateway, self._wire, step.session_id, dialect, self._principal, active.record.generation, link
@@ -244,12 +238,11 @@ class Resuming:
         )
         self._wire.write(resumed(found, openai=self._connection.openai))
 
-    async def _settle(self) -> None:
-        """Let go of an activation that nobody waited for, if there was one."""
-        sessions, session_id = self._gateway.sessions, self._step.session_id
-        found = await sessions.look_up(session_id)
-        if found is not None and found.record.token_digest == token_digest(self._token):
-            await sessions.let_go(session_id, found.record.generation)
+    def _settle_later(self) -> None:
+        """Have the store let go of an activation that nobody waits for, or refuse it however late it comes."""
+        gateway, session_id, digest = self._gateway, self._step.session_id, token_digest(self._token)
+        chore = f"settle {digest.hex()[:8]}"  # of its own: one must not replace another
+        gateway.chores.add(chore, session_id, lambda: gateway.sessions.let_go(session_id, new_digest=digest))
 
     # -- refusals -----------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 -- Prepended to every script in this folder. KEYS: s:{sid} c:{sid} in:{sid}. ARGV[1]: time to live, ms.
 -- s: o, oi owner number and incarnation; oa the attempt that took it; g attachment generation; td, pd digests
--- of the resume token and of the previous one; vd a digest whose activation was given up; pr principal;
+-- of the resume token and of the previous one; vd digests whose activations were given up (`voided`); pr principal;
 -- di dialect; gw the gateway that holds the attachment; ex opaque; x: over, and kept only to refuse latecomers.
 -- c: o, n, b: the newest checkpoint's owner, number and blob.
 local ttl = ARGV[1]
@@ -8,6 +8,9 @@ local TOMB_MS = '60000'
 
 local function str(n) return string.format('%d', n) end
 local function num(v) return tonumber(v) or 0 end
+
+-- One of the digests in vd: its length goes before it, so that none is found in the middle of others.
+local function voided(digest) return #digest .. ':' .. digest end
 
 local function renew()
   redis.call('PEXPIRE', KEYS[1], ttl)

@@ -12,7 +12,7 @@ local function held()
   return false
 end
 
-if v[5] ~= ARGV[4] or presented == '' or (fresh ~= '' and v[9] == fresh) then
+if v[5] ~= ARGV[4] or presented == '' or (fresh ~= '' and string.find(v[9] or '', voided(fresh), 1, true)) then
   return { 'invalid_resume_token', 'resume_token' }
 end
 local again = fresh ~= '' and current == fresh and previous == presented and holder == ARGV[6]
