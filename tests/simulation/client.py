@@ -47,6 +47,8 @@ class Client:
         self._commands: Commands
         self._at = 0
         """How many of them have gone out on this connection."""
+        self._covered = 0
+        """How many of them the last resume stated as covered."""
         self._resuming = False
         self._unsure = False
         """An attempt to resume may have been carried out without our knowledge."""
@@ -96,9 +98,13 @@ class Client:
         if record.gapped:
             return await self._close()
         await self.settle()
-        # The answer to a takeover states what is covered.
-        await world.until(lambda: self._gone() or (self._store_is_whole() and self.takeover()))
-        await self.settle()
+        # The answer to a takeover states what is covered; all of it, unless its shard was lost just now.
+        while True:
+            sent = len(self._commands.sent)
+            await world.until(lambda: self._gone() or (self._store_is_whole() and self.takeover()))
+            await self.settle()
+            if self._gone() or self._covered >= sent:
+                break
         if record.inherited:
             return await self.leave()
         if self.over.is_set():
@@ -353,7 +359,7 @@ class Client:
         at = 0 if covered is None or covered.startswith("open") else self._commands.after(covered)
         if at is None:
             self.record.fail(f"{covered} is said to be covered and was never sent")
-        self._at = at or 0
+        self._at = self._covered = at or 0
         self.attached.set()
         self._push()
 

@@ -43,6 +43,19 @@ ANSWERS = {
     "session.updated": "session.update",
 }
 """The event that answers a command, and the command (`clear` is three of them)."""
+ONCE = (
+    "input_audio_buffer.committed",
+    "input_audio_buffer.speech_started",
+    "input_audio_buffer.speech_stopped",
+    "conversation.item.added",
+    "conversation.item.done",
+    "conversation.item.deleted",
+    "response.output_item.added",
+    "response.output_item.done",
+    "response.output_audio.done",
+    "response.output_audio_transcript.done",
+)
+"""Events that are told once of an item. (One that was deleted may be written again.)"""
 
 
 class Tone:
@@ -110,6 +123,7 @@ class Record:
         self.responses: dict[str, Heard] = {}
         self.open: str | None = None
         self.items: Counter[str] = Counter()
+        self.once: set[tuple[str, str]] = set()
         self.answers: Counter[str] = Counter()
         self.errors: dict[str, str] = {}
         """The code of the error that names a command, by its event_id."""
@@ -181,6 +195,8 @@ class Record:
         response_id = event.get("response_id")
         if response_id is not None and response_id.startswith("resp-"):
             self._of_response(kind, response_id, event)
+        if kind in ONCE:
+            self._once(kind, event.get("item_id") or event["item"]["id"])
         answered = ANSWERS.get(kind)
         if answered is not None:
             self.answers[answered] += 1
@@ -194,6 +210,11 @@ class Record:
             self.terminal = event["reason"]
             if self.open is not None:
                 self.fail(f"{kind} while response {self.open} is open")
+
+    def _once(self, kind: str, item_id: str) -> None:
+        if (kind, item_id) in self.once:
+            self.fail(f"{kind} of {item_id} again")
+        self.once.add((kind, item_id))
 
     def _check_epoch(self, event: Event) -> None:
         epoch = _epoch_of(event)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 SPEECHES = 40
 """Steps of speech in a script: more than one session gets through."""
-_ACTS = {
+ACTS = {
     "append": 60,
     "burst": 4,
     "long append": 4,
@@ -28,7 +28,7 @@ _ACTS = {
     "update": 2,
     "commit": 3,
 }
-_TURN_ACTS = {
+TURN_ACTS = {
     "append": 30,
     "commit": 14,
     "long append": 3,
@@ -68,7 +68,7 @@ def session_of(client: Client) -> dict[str, Any]:
 async def act(client: Client) -> None:
     """One act and the pause after it."""
     draw = client.random
-    acts = _TURN_ACTS if client.turn_based else _ACTS
+    acts = client.world.acts_of(client)
     what = draw.choices(list(acts), list(acts.values()))[0]
     if client.talk_on:
         client.talk_on -= 1
@@ -117,3 +117,7 @@ def _do(client: Client, what: str) -> None:
         client.send("session.update", session={"overlap_short_ack_ms": draw.randint(300, 900)})
     elif what == "commit":
         client.send("input_audio_buffer.commit", response_create=True)
+    elif what == "delete" and record.items:
+        client.send("conversation.item.delete", item_id=draw.choice(sorted(record.items)))
+    elif what == "create":
+        client.send("response.create")

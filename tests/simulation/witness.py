@@ -66,6 +66,8 @@ class Seen:
         """Structural events that did not wait may still be under way until then."""
         self.released = False
         """Its journal is gone, and with it what could wait for it."""
+        self.beyond: dict[int, str] = {}
+        """Structural events in the journal, by seq, that no checkpoint contained as they got there."""
         self.fenced_by = 0
         """The owner number from which on the journal is written."""
         self.saved_by = 0
@@ -100,10 +102,15 @@ class Witness:
         peek = _peek(blob)
         self._world.count["checkpoint held an event"] += bool(peek.outbox.held)
         seen.covered = max(seen.covered, DeliveryId(owner, peek.outbox.n))
+        seen.beyond = {seq: kind for seq, kind in seen.beyond.items() if seen.journaled[seq] > seen.covered}
 
     def fenced(self, session_id: str, owner: int) -> None:
         """An heir has the journal: no older owner may write there."""
         seen = self.of(session_id)
+        if owner > seen.fenced_by:
+            self._world.count["told beyond the checkpoint"] += bool(seen.beyond)
+            for kind in seen.beyond.values():
+                self._world.count[f"beyond: {kind}"] += 1
         seen.fenced_by = max(seen.fenced_by, owner)
 
     def checkpoint_asked(self, session_id: str) -> None:
@@ -143,7 +150,9 @@ class Witness:
         seen = self.of(session_id)
         if not isinstance(outcome, Appended):
             return
-        for seq, (id, _) in enumerate(entries, first_seq):
+        for seq, (id, body) in enumerate(entries, first_seq):
+            if id > seen.covered and seq not in seen.journaled and is_structural(kind := kind_of(body), body):
+                seen.beyond[seq] = kind
             if seen.owner_over and seq not in seen.journaled:
                 self._world.fail(f"{session_id}: a replaced owner has written seq {seq}")
             if int(args[3]) < seen.fenced_by and seq not in seen.journaled:

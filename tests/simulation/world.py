@@ -18,7 +18,7 @@ from simulation.client import Client
 from simulation.commands import loud
 from simulation.faults import Faults
 from simulation.nodes import GatewayNode, Node, ShardNode, WorkerNode, make_task
-from simulation.script import session_of
+from simulation.script import ACTS, TURN_ACTS, session_of
 from simulation.store_line import Depot
 from simulation.virtual_time import Machine, Stuck, VirtualLoop
 from simulation.weather import BusWeather
@@ -223,6 +223,10 @@ class World:
     def sound_of(self, event_id: str, ms: int) -> str:
         """The sound of one append, base64."""
         return loud(ms)
+
+    def acts_of(self, client: Client) -> dict[str, int]:
+        """What this client does, and how often of a hundred."""
+        return TURN_ACTS if client.turn_based else ACTS
 
     def make_worker(self, group: str, specs: tuple[PipelineSpec, ...]) -> WorkerNode:
         return WorkerNode(self, f"worker-{group}", group, specs)

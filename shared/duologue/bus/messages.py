@@ -231,6 +231,8 @@ class Covered(Message, frozen=True):
     session_id: str
     owner: Owner
     through: CommandNo
+    made: DeliveryId = DeliveryId()
+    """So is everything up to this event, which an heir need not have from the journal; of no owner: not said."""
 
 
 class OwnerChanged(Message, frozen=True):

@@ -68,6 +68,7 @@ SESSION_OUTPUT_OVERFLOWS = counter("session", "output_overflows", "Output overfl
 SESSION_PURGED = counter("session", "purged_events", "Audio events that a cancel removed from the output buffer.")
 SESSION_UNPACED = counter("session", "unpaced_outputs", "Outputs told too early because too many waited.")
 SESSION_UNCOVERED = counter("session", "uncovered_events", "Events freed because their checkpoint was late.")
+SESSION_TOLD_BEYOND = counter("session", "told_beyond_events", "Events of a lost shard that no checkpoint contained.")
 SESSION_STAGE_FULL = counter("session", "stage_queue_full", "Messages refused because too many waited for a worker.")
 SESSION_RELEASES_LOST = counter("session", "releases_given_up", "Ended sessions whose keys are left to expire.")
 SESSION_OFFLOAD_FULL = counter("session", "offload_full", "Conversions refused because too many waited.")

@@ -9,6 +9,7 @@ import msgspec
 
 from duologue.fence import DeliveryId, Owner
 from duologue.store.ports import (
+    ALL,
     Appended,
     Done,
     Entry,
@@ -83,8 +84,8 @@ class ScriptedJournal(Journal):
     async def read(self, session_id: str, after_seq: int, limit: int = 64) -> Replay:
         return _replay(await self._run("read", session_id, after_seq, limit), after_seq)
 
-    async def trim(self, session_id: str, through_seq: int) -> Head | None:
-        return _head_or_none(await self._run("trim", session_id, through_seq))
+    async def trim(self, session_id: str, through_seq: int, covered: DeliveryId = ALL) -> Head | None:
+        return _head_or_none(await self._run("trim", session_id, through_seq, covered.owner, covered.n))
 
     async def touch(self, session_id: str, owner: Owner) -> Done | JournalRefused:
         return _done(await self._run("touch", session_id, owner.number, owner.incarnation))

@@ -204,6 +204,9 @@ class SessionStore(ABC):
 
 # -- journal ------------------------------------------------------------------------------------------
 
+ALL = DeliveryId()
+"""Of no owner: nothing is compared with it."""
+
 Entry = tuple[DeliveryId, bytes]
 """One event to journal: its delivery id and its rendered body, without `server_event_seq`."""
 
@@ -320,8 +323,9 @@ class Journal(ABC):
         """At most `limit` entries after the cursor. Compares numbers in the entries, never their position."""
 
     @abstractmethod
-    async def trim(self, session_id: str, through_seq: int) -> Head | None:
-        """Forget what the client has acknowledged. Numbering stays."""
+    async def trim(self, session_id: str, through_seq: int, covered: DeliveryId = ALL) -> Head | None:
+        """Forget what the client has acknowledged, of that what no event after `covered` is part of (of no owner: all).
+        Numbering stays."""
 
     @abstractmethod
     async def touch(self, session_id: str, owner: Owner) -> Done | JournalRefused:

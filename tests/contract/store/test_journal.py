@@ -159,6 +159,21 @@ async def test_trim_forgets_what_was_acknowledged(store: Store, sid: str) -> Non
     assert await store.journal.trim("nobody", 1) is None
 
 
+async def test_trim_stops_at_what_no_checkpoint_contains(store: Store, sid: str) -> None:
+    """An heir has that from the journal alone, whatever its client acknowledged; in a journal of many pages too."""
+    egress = await claimed(store, sid)
+    await store.journal.append(sid, ONE, egress, 1, entries(1, 100))
+    for covered, first in (
+        (DeliveryId(1, 0), 1),
+        (DeliveryId(1, 3), 4),
+        (DeliveryId(1, 60), 61),
+        (DeliveryId(2, 0), 91),
+    ):
+        head = await store.journal.trim(sid, 90, covered)
+        assert head is not None and head.first_seq == first
+        assert [entry.seq for entry in (await store.journal.read(sid, first - 1, 1)).entries] == [first]
+
+
 async def test_overflow_trims_the_oldest_and_numbering_goes_on(store: Store, sid: str) -> None:
     egress = await claimed(store, sid)
     head: Head | None = None

@@ -37,7 +37,7 @@ from duologue.bus.messages import (
     SessionRefused,
     WantCovered,
 )
-from duologue.fence import CommandNo, Owner
+from duologue.fence import CommandNo, DeliveryId, Owner
 from duologue.gateway.announce import replaced
 from duologue.gateway.context import Gateway
 from duologue.gateway.errors import local_error
@@ -110,6 +110,8 @@ class Attachment:
         self._n = 0
         self._want_covered = False
         self._trim_to = 0
+        self._made: DeliveryId | None = None
+        """The last event that a checkpoint contains, once that was said: what comes after it stays in the journal."""
         self._trimmed_at = float("-inf")
         self._trim_timer: asyncio.TimerHandle | None = None
 
@@ -185,13 +187,14 @@ class Attachment:
     def _trim(self) -> None:
         self._trim_timer = None
         self._trimmed_at = self.gateway.now()
-        journal, session_id, through = self.gateway.journal, self.session_id, self._trim_to
-        self.gateway.chores.add("trim", session_id, lambda: journal.trim(session_id, through))
+        journal, session_id, through, made = self.gateway.journal, self.session_id, self._trim_to, self._made
+        if made is not None:
+            self.gateway.chores.add("trim", session_id, lambda: journal.trim(session_id, through, made))
 
     async def trim_now(self) -> None:
         """Carry out what the client acknowledged. Raises `StoreUnavailable`."""
-        if self._trim_to:
-            await self.gateway.journal.trim(self.session_id, self._trim_to)
+        if self._trim_to and self._made is not None:
+            await self.gateway.journal.trim(self.session_id, self._trim_to, self._made)
 
     # -- acknowledgements ---------------------------------------------------------------------------------
 
@@ -211,6 +214,7 @@ class Attachment:
             else:
                 self.gateway.tally.stale["older attachment"] += len(message.events)
         elif isinstance(message, Covered):
+            self._made = message.made if self._made is None else max(self._made, message.made)
             if self.uncovered.cover(message.through):
                 self._want_covered = False
                 self.moved.set()

@@ -226,13 +226,19 @@ class Inheritance:
             raise CannotInherit("gone" if head.reason == "gone" else "taken")
         saved = await self._asked(lambda: store.read_checkpoint(session_id))
         try:
-            if saved is None:  # nothing of it was told to anybody
+            if saved is None and head.last_delivery == DeliveryId():  # nothing of it was told to anybody
                 machine, effects = self._reopened(session_id, pipeline, owner, found)
             else:
-                machine = self._restore(saved.blob, plugin=pipeline.plugin, owner=owner.number)
-                told = await self._told(session_id, head) if machine.responding else ()
-                adopted = Adopted(owner.number, head.last_delivery, saved.owner, told)
+                before = found.owner.number if saved is None else saved.owner
+                blob = self._beginning(session_id, pipeline, found) if saved is None else saved.blob
+                machine = self._restore(blob, plugin=pipeline.plugin, owner=owner.number)
+                made = DeliveryId(before, machine.made)
+                told, short = await self._told(session_id, head, made)
+                adopted = Adopted(owner.number, head.last_delivery, before, told, short)
                 effects = list(machine.handle(adopted, machine.time))
+                if machine.gap:  # a number that nobody gets: whoever has less is told of a gap
+                    head = msgspec.structs.replace(head, last_seq=head.last_seq + 1)
+                    self.outcomes["gap"] += 1
         except (ValueError, RealtimeProtocolError) as error:
             _log.error("session %s cannot be restored: %s", session_id, error)
             self._around.cleanup.release(session_id, owner)
@@ -268,17 +274,29 @@ class Inheritance:
             raise ValueError("it was never saved, and how it began is not known")
         return self._open(session_id, beginning, pipeline, owner.number)
 
-    async def _told(self, session_id: str, head: Head) -> tuple[tuple[DeliveryId, bytes], ...]:
-        """What the journal holds."""
+    def _beginning(self, session_id: str, pipeline: ServedPipeline, found: Activated) -> bytes:
+        """The checkpoint that its first owner never got stored, though it told more than that."""
+        machine, _ = self._reopened(session_id, pipeline, found.owner, found)
+        return machine.last_words().body
+
+    async def _told(
+        self, session_id: str, head: Head, made: DeliveryId
+    ) -> tuple[tuple[tuple[DeliveryId, bytes], ...], bool]:
+        """What the journal holds beyond the event `made`, and whether it is known to be less than was told. It is read
+        from its end, so that of a long one no more is read than is needed."""
         told: list[tuple[DeliveryId, bytes]] = []
-        at = head.first_seq - 1
-        while at < head.last_seq:
-            page = await self._asked(partial(self._around.journal.read, session_id, at, _PAGE))
+        through, first = head.last_seq, max(head.first_seq, 1)
+        known = head.last_delivery <= made
+        while not known and through >= first:
+            at = max(through - _PAGE, first - 1)
+            page = await self._asked(partial(self._around.journal.read, session_id, at, through - at))
             if not page.entries:
-                break  # trimmed meanwhile: what is left of it is told of no further
-            told += [(entry.delivery, entry.body) for entry in page.entries]
-            at = page.entries[-1].seq
-        return tuple(told)
+                break  # trimmed meanwhile
+            told[:0] = [(entry.delivery, entry.body) for entry in page.entries if entry.delivery > made]
+            known = page.entries[0].delivery <= made
+            through = at
+        whole = known or first == 1 or (bool(told) and told[0][0] == DeliveryId(made.owner, made.n + 1))
+        return tuple(told), not whole
 
     async def _asked(self, call: Callable[[], Awaitable[_T]]) -> _T:
         """The store's answer, asked for again while there is none. Raises StoreUnavailable."""

@@ -105,6 +105,7 @@ class Meters:
         self._releases_lost = Total(metrics.SESSION_RELEASES_LOST)
         self._unpaced = Total(metrics.SESSION_UNPACED)
         self._uncovered = Total(metrics.SESSION_UNCOVERED)
+        self._told_beyond = Total(metrics.SESSION_TOLD_BEYOND)
         self._poison = Total(metrics.SESSION_POISON)
         self._purged = Total(metrics.SESSION_PURGED)
         self._late_acks = Total(metrics.SESSION_LATE_ACKS)
@@ -200,7 +201,7 @@ class Meters:
         """What the sessions measured of themselves, those that have ended included."""
         tallies = self._shard.tallies
         late_acks, purged, rejected, unpaced = tallies.late_acks, tallies.purged, tallies.rejected, tallies.unpaced
-        uncovered = tallies.uncovered
+        uncovered, told_beyond = tallies.uncovered, tallies.told_beyond
         overflows, faults = Tally(tallies.overflows), Tally(tallies.faults)
         tokens = Tally(tallies.tokens)
         faults["broken"] += tallies.broken
@@ -213,6 +214,7 @@ class Meters:
             rejected += observed.rejected
             unpaced += observed.unpaced
             uncovered += observed.uncovered
+            told_beyond += observed.told_beyond
             overflows.update(observed.overflows)
             faults.update(observed.faults)
             tokens.update(observed.tokens)
@@ -223,6 +225,7 @@ class Meters:
         self._rejected.follow(rejected)
         self._unpaced.follow(unpaced)
         self._uncovered.follow(uncovered)
+        self._told_beyond.follow(told_beyond)
         self._overflows.follow(overflows)
         self._faults.follow(faults)
         self._tokens.follow(tokens)

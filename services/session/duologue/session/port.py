@@ -66,6 +66,16 @@ class SessionMachine(Protocol):
         ...
 
     @property
+    def made(self) -> int:
+        """The number of the last event that was made."""
+        ...
+
+    @property
+    def gap(self) -> bool:
+        """What was told to the client is not all known: it has to be told so when it comes next."""
+        ...
+
+    @property
     def time(self) -> float:
         """Session time of the last fact."""
         ...

@@ -13,12 +13,13 @@ import msgspec
 
 from duologue.bus.link import Link
 from duologue.bus.messages import Attach, CloseStages, Covered, OwnerChanged
-from duologue.fence import Owner, StageFence
+from duologue.fence import DeliveryId, Owner, StageFence
 from duologue.session.accounts import Parties
 from duologue.session.attachment import Attachment
 from duologue.session.checkpoints import Checkpointer
 from duologue.session.core import commands as facts
 from duologue.session.core import effects as orders
+from duologue.session.core.checkpoints import made_by
 from duologue.session.core.engine_session import Totals
 from duologue.session.detached import YIELD_S
 from duologue.session.inheriting import Inherited
@@ -169,7 +170,10 @@ class Resident:
         self.touched_at = asyncio.get_running_loop().time()
         self._saved()
         self.runner.post(facts.Covered(order.number))
-        self.attachment.tell(Covered(self.session_id, self.runner.owner, order.applied))
+        owner = self.runner.owner
+        n = made_by(order.body)
+        made = DeliveryId() if n is None else DeliveryId(owner.number, n)
+        self.attachment.tell(Covered(self.session_id, owner, order.applied, made))
 
     def refused(self, refusal: Refused) -> None:
         """The store does not take us for this session's owner."""

@@ -40,7 +40,7 @@ class Tallies:
         self.rebuilds: Counter[tuple[str, str]] = Counter()
         self.rebuild_units = 0
         """As the sessions that have ended observed them; so are the next."""
-        self.late_acks = self.purged = self.rejected = self.unpaced = self.uncovered = 0
+        self.late_acks = self.purged = self.rejected = self.unpaced = self.uncovered = self.told_beyond = 0
         """As the sessions that have ended observed them; so are the next."""
         self.overflows: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
@@ -65,6 +65,7 @@ class Tallies:
         self.rejected += observed.rejected
         self.unpaced += observed.unpaced
         self.uncovered += observed.uncovered
+        self.told_beyond += observed.told_beyond
         self.overflows.update(observed.overflows)
         self.faults.update(observed.faults)
         self.tokens.update(observed.tokens)

@@ -97,7 +97,8 @@ class FakeMachine:
         self.covered = CommandNo()
         self.last_client_event_id: str | None = None
         self.input_audio_end_ms = 0
-        self.closed = self.responding = False
+        self.closed = self.responding = self.gap = False
+        self.made = 0
         self.time = 0.0
         self.detached_since: float | None = None
         self.stale: dict[str, int] = {}

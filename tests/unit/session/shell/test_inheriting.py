@@ -60,7 +60,7 @@ async def test_it_is_owned_fenced_restored_and_only_told_when_it_is_saved(shell:
     await shell.background.settle()
     [machine] = shell.machines
     assert machine.owner == 2
-    assert machine.handled[0] == facts.Adopted(2, DeliveryId(1, 4), 1)
+    assert machine.handled[0] == facts.Adopted(2, DeliveryId(1, 4), 1, ((DeliveryId(1, 4), b'{"n":4}'),))
     found = await shell.store.sessions.look_up("s")
     assert found is not None and found.owner == Owner(2, "shard-life")
     late = await shell.store.journal.append("s", owner, 9, 2, [(DeliveryId(1, 5), b"{}")])

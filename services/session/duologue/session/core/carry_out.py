@@ -44,6 +44,7 @@ from duologue.session.core import (
     input_state,
     items,
     playback,
+    resent,
     turn_signals,
     turns,
 )
@@ -52,6 +53,8 @@ from duologue.session.core.context import SessionContext
 
 def guarded(ctx: SessionContext, command: DuplexCommand) -> None:
     """Carry out one command; a refusal is told and changes nothing."""
+    if ctx.state.echoes.told and resent.answered(ctx, command):
+        return
     try:
         carry_out(ctx, command)
     except RealtimeProtocolError as error:

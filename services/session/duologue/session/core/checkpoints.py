@@ -21,6 +21,16 @@ from duologue.session.core.engine_session import Flight, Sound
 MAX_SOUND_BYTES: Final = 2 * 1024 * 1024
 """Half a minute at 16 kHz. A turn that is longer is lost with its shard."""
 
+
+class _Made(msgspec.Struct):
+    n: int = 0
+
+
+class _Outbox(msgspec.Struct):
+    outbox: _Made
+
+
+_made = msgspec.msgpack.Decoder(_Outbox).decode
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -80,6 +90,14 @@ class Checkpoints:
     def snapshot(self, ctx: SessionContext) -> bytes:
         _carry(ctx)
         return _encoder.encode(ctx.state)
+
+
+def made_by(body: bytes) -> int | None:
+    """The last event whose cause this checkpoint contains; None: it is none of this machine, and does not say."""
+    try:
+        return _made(body).outbox.n
+    except msgspec.MsgspecError:
+        return None
 
 
 def _carry(ctx: SessionContext) -> None:

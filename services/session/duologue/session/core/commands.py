@@ -156,7 +156,9 @@ class Adopted(Fact, frozen=True):
     before: int = 0
     """The owner that wrote the checkpoint."""
     told: tuple[tuple[DeliveryId, bytes], ...] = ()
-    """What the journal holds, as rendered. Asked for only while a response is open."""
+    """What the journal holds beyond the checkpoint, as rendered and in order."""
+    lost: bool = False
+    """The journal does not go back to the checkpoint: what came first is not known."""
 
 
 class CheckpointWanted(Fact, frozen=True):

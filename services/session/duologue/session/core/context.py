@@ -158,6 +158,8 @@ class SessionContext:
         state = self.state
         outbox = state.outbox
         bodies = project(event, self.dialect, self.view)
+        if structural and (state.echoes.told or state.echoes.silent):
+            bodies = state.echoes.untold(bodies, self.now)
         last = len(bodies) - 1
         for index, body in enumerate(bodies):
             if not close_code and (

@@ -23,6 +23,7 @@ from duologue.protocol.duplex import (
 )
 from duologue.session.core.commands import InputRefused
 from duologue.session.core.detection import Detection
+from duologue.session.core.echoes import Echoes
 from duologue.session.core.ledger import PlaybackLedger
 from duologue.session.core.limits import SessionLimits
 from duologue.session.core.outbox import DuplexOutputBuffer
@@ -404,6 +405,8 @@ class DuplexEngineSession(msgspec.Struct):
     covered: Applied = Applied()
     plugin_state: msgspec.Raw = msgspec.Raw(b"\xc0")
     version: int = STATE_VERSION
+    echoes: Echoes = msgspec.field(default_factory=Echoes)
+    """In an heir: what its last owner told beyond the checkpoint."""
 
     @property
     def fence(self) -> StageFence:

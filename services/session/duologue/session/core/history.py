@@ -39,6 +39,8 @@ def previous_of(ctx: SessionContext, item_id: str) -> str | None:
 def place(ctx: SessionContext, entry: HistoryItem, after: str | None = None) -> None:
     """Put an item at the end, at the head (`after` "root"), or behind an item. Raises `item_not_found`."""
     history = ctx.state.history
+    if ctx.state.echoes.named and _made_again(ctx, entry):
+        return
     if after is None:
         history.append(entry)
     elif after == "root":
@@ -50,6 +52,16 @@ def place(ctx: SessionContext, entry: HistoryItem, after: str | None = None) -> 
         history.insert(at + 1, entry)
     if len(history) > ctx.limits.max_history_items:
         pictures.forget(ctx, history.pop(0).item.id)
+
+
+def _made_again(ctx: SessionContext, entry: HistoryItem) -> bool:
+    """It stands where the owner before told that it does."""
+    history = ctx.state.history
+    at = next((n for n, known in enumerate(history) if known.item.id == entry.item.id), -1)
+    if ctx.state.echoes.silent or not ctx.state.echoes.same_item(entry.item.id) or at < 0:
+        return False
+    history[at] = entry
+    return True
 
 
 def announce(ctx: SessionContext, item: Item) -> str | None:

@@ -13,7 +13,7 @@ def speech_started(ctx: SessionContext, at_ms: float) -> None:
     if intake.speech_open:
         return
     if not intake.speech_item:
-        intake.speech_item = ctx.item_id()
+        intake.speech_item = ctx.state.echoes.speech(at_ms) or ctx.item_id()
     intake.speech_open = True
     ctx.observed.speech_started(intake.clock_ms - at_ms)
     ctx.emit(SpeechStarted(event_id=ctx.event_id(), audio_start_ms=max(round(at_ms), 0), item_id=intake.speech_item))

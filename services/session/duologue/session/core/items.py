@@ -22,14 +22,15 @@ from duologue.session.core.engine_session import HistoryItem, Segment, SoundBuff
 def create(ctx: SessionContext, command: CreateItem, pcm: bytes) -> None:
     """`conversation.item.create`; `pcm` is the sound of its audio parts at the model's rate."""
     item = command.item
-    if item.id and ctx.state.item_of(item.id) is not None:
+    echoes = ctx.state.echoes
+    if item.id and ctx.state.item_of(item.id) is not None and not echoes.names(item.id):
         raise RealtimeProtocolError(
             "item_create_duplicate_item_id", f"the item {item.id[:64]!r} exists", param="item.id"
         )
     call = tools.check_result(ctx, item) if item.type == "function_call_output" else None
     pictures.check(ctx, item)
     if not item.id:
-        item = msgspec.structs.replace(item, id=ctx.item_id())
+        item = msgspec.structs.replace(item, id=echoes.unnamed() or ctx.item_id())
     entry = HistoryItem(item)
     history.place(ctx, entry, command.previous_item_id)
     entry.item = item = pictures.keep(ctx, item)

@@ -194,6 +194,16 @@ class DuplexSessionMachine:
         return self._ctx.state.response is not None
 
     @property
+    def made(self) -> int:
+        """The number of the last event that was made."""
+        return self._ctx.state.outbox.n
+
+    @property
+    def gap(self) -> bool:
+        """What an owner before told is not all known; true until something of ours is delivered."""
+        return self._ctx.state.echoes.gap
+
+    @property
     def time(self) -> float:
         """Session time of the last fact."""
         return self._ctx.state.now

@@ -38,6 +38,7 @@ class Observations:
         "rebuild_units",
         "rebuilds",
         "rejected",
+        "told_beyond",
         "tokens",
         "uncovered",
         "unit_lag_s",
@@ -54,7 +55,9 @@ class Observations:
         self.unpaced = 0
         """Outputs told ahead of their time because too many waited for theirs."""
         self.uncovered = 0
-        """Events freed because their checkpoint was late: an heir may tell some of them again."""
+        """Events freed because their checkpoint was late."""
+        self.told_beyond = 0
+        """Events of an owner before us that its last checkpoint does not contain."""
         self.late_acks = 0
         """Playback acknowledgements that changed nothing."""
         self.rejected = 0

@@ -68,15 +68,27 @@ def open_response(ctx: SessionContext, *, promised: bool, options: ResponseOptio
         in_history=chosen.conversation != "none",
         options=given(chosen),
     )
+    announce(ctx, response, begin(ctx, response))
+    return response
+
+
+def begin(ctx: SessionContext, response: OpenResponse) -> Item:
+    """It is open from here on; its item, which is empty."""
+    state = ctx.state
     state.response = response
     state.last_response_id = response.id
     state.turn_state = "assistant_generating"
     playback.open_ledger(ctx, response.id)
     ctx.voice.begin(ctx.traits.output_rate_hz, response.format)
-    ctx.state.urgent = True
+    state.urgent = True
     item = assistant_item(response.id, status="in_progress")
-    entry = HistoryItem(item, response.id, in_context=response.in_history, done=False)
-    history.place(ctx, entry)
+    history.place(ctx, HistoryItem(item, response.id, in_context=response.in_history, done=False))
+    return item
+
+
+def announce(ctx: SessionContext, response: OpenResponse, item: Item) -> None:
+    """Tell that it is open."""
+    modalities = response.modalities
     ctx.emit(
         ResponseCreated(
             event_id=ctx.event_id(),
@@ -89,7 +101,6 @@ def open_response(ctx: SessionContext, *, promised: bool, options: ResponseOptio
     ctx.emit(OutputItemAdded(event_id=ctx.event_id(), response_id=response.id, item=item))
     if response.speaks:
         _part_added(ctx, response, ContentPart(type="audio", transcript=""))
-    return response
 
 
 def given(options: ResponseOptions) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from duologue.protocol.duplex import (
 )
 from duologue.session.core import history
 from duologue.session.core.context import UNSET, SessionContext
+from duologue.session.core.echoes import call_key
 from duologue.session.core.engine_session import HistoryItem, OpenResponse, ToolCallState
 
 MAX_CALLS = 256
@@ -68,6 +69,8 @@ def flush(ctx: SessionContext, response: OpenResponse) -> None:
 
 def _tell(ctx: SessionContext, call_id: str, name: str, arguments: str) -> None:
     state = ctx.state
+    if state.echoes.told and state.echoes.claim(call_key(name, arguments)):
+        return  # made by an owner before us, and told: it must not run twice
     response_id, item_id = f"resp_{ctx.hex32()}", ctx.item_id()
     begun = function_call_item(item_id, call_id=call_id, name=name, arguments="", status="in_progress")
     item = function_call_item(item_id, call_id=call_id, name=name, arguments=arguments)

@@ -53,7 +53,7 @@ def commit(ctx: SessionContext, command: Commit) -> None:
     hints = " ".join(intake.hints)
     transcript = hints or ctx.plugin.on_commit(ctx.model)
     give_up_calls(ctx)
-    item_id = _fan_out(ctx, transcript, extra)
+    item_id = _fan_out(ctx, transcript, extra, ctx.state.echoes.turn())
     ctx.observed.turn_ended(ctx.now)
     if ctx.auto:
         _flush(ctx, item_id, transcript)
@@ -69,12 +69,15 @@ def commit(ctx: SessionContext, command: Commit) -> None:
         answer(ctx)
 
 
-def _fan_out(ctx: SessionContext, transcript: str | None, extra: dict[str, Any]) -> str:
+def _fan_out(ctx: SessionContext, transcript: str | None, extra: dict[str, Any], again: str = "") -> str:
+    """`again`: the item under which an owner before us told it."""
     state = ctx.state
     intake = state.intake
     input_state.speech_stopped(ctx, intake.clock_ms)
     item = message_item(
-        intake.speech_item or ctx.item_id(), "user", ContentPart(type="input_audio", transcript=transcript)
+        again or _item_id(ctx),
+        "user",
+        ContentPart(type="input_audio", transcript=transcript),
     )
     history.place(ctx, HistoryItem(item))
     told = {"type": "input.committed", "session_id": state.session_id, "turn_id": state.turn_id}
@@ -83,6 +86,14 @@ def _fan_out(ctx: SessionContext, transcript: str | None, extra: dict[str, Any])
     state.turn_state = "user_committed"
     input_state.reset_turn(ctx)
     return item.id
+
+
+def _item_id(ctx: SessionContext) -> str:
+    """The one that the speech of this turn announced, unless an owner before us has told a turn under it."""
+    state = ctx.state
+    announced = state.intake.speech_item
+    used = bool(state.echoes.told) and state.item_of(announced) is not None and not state.echoes.names(announced)
+    return ctx.item_id() if used or not announced else announced
 
 
 def announce_commit(ctx: SessionContext, item: Item, told: dict[str, Any], transcript: str | None) -> None:
@@ -100,8 +111,9 @@ def transcribed(ctx: SessionContext, item_id: str, transcript: str) -> None:
 def _commit_nothing(ctx: SessionContext, **more: bool) -> None:
     """A commit that is no turn: an item of its own without words, and nothing for the model."""
     state = ctx.state
+    item_id = state.echoes.turn() or _item_id(ctx)
     part = ContentPart(type="input_audio", transcript="", is_speech=False)
-    item = message_item(ctx.state.intake.speech_item or ctx.item_id(), "user", part)
+    item = message_item(item_id, "user", part)
     history.place(ctx, HistoryItem(item, in_context=False))
     told = {"type": "input.committed", "session_id": state.session_id, "turn_id": state.turn_id}
     told |= {"epoch": state.epoch, "empty": True, "is_speech": False, "no_response": True, **more}
@@ -176,6 +188,8 @@ def answer(ctx: SessionContext, options: ResponseOptions | None = None) -> None:
     """Open the promised response of a turn and give the turn to the model."""
     state = ctx.state
     state.intake.answer_after = False
+    if was_answered(ctx):
+        return
     ctx.observed.answered(ctx.now)
     ctx.plugin.on_turn_start(ctx.model, state.turn_id, state.epoch)
     responses.open_response(ctx, promised=True, options=options)
@@ -187,6 +201,18 @@ def answer(ctx: SessionContext, options: ResponseOptions | None = None) -> None:
     state.sound.feed.join(state.sound.retained.take_all())
     stages.pump(ctx)
     silence.expect(ctx)
+
+
+def was_answered(ctx: SessionContext) -> bool:
+    """An owner before us told the answer to what is to be answered now: it is not made again."""
+    state = ctx.state
+    if not state.echoes.answers or not state.echoes.answered(ctx.now):
+        return False
+    intake = state.intake
+    intake.deferred = intake.deferred_response = intake.answer_due = False
+    intake.unanswered = intake.results = 0
+    state.sound.retained.clear()
+    return True
 
 
 def give_up_calls(ctx: SessionContext) -> None:
@@ -282,6 +308,11 @@ def after_response(ctx: SessionContext, response: OpenResponse) -> None:
     if not ctx.auto and not ctx.plans:
         ctx.state.sound.feed.clear()
     tools.flush(ctx, response)
+    go_on(ctx)
+
+
+def go_on(ctx: SessionContext) -> None:
+    """Nothing is being said: whoever waited for that is answered."""
     if ctx.state.intake.answer_after:
         ctx.observed.turn_ended(ctx.now)
         answer(ctx)
