@@ -196,6 +196,7 @@ async def test_a_gap_is_told_and_is_no_dead_end(system: System, caplog: pytest.L
     old, created = await system.open()
     await old.send("session.heartbeat")
     await old.until("session.heartbeat_ack")
+    system.shard.cover(created["session"]["id"])
     await old.send("session.event_ack", server_event_seq=2)
     await old.send("session.heartbeat")
     await old.until("session.heartbeat_ack")
