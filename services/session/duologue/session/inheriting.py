@@ -290,12 +290,15 @@ class Inheritance:
         while not known and through >= first:
             at = max(through - _PAGE, first - 1)
             page = await self._asked(partial(self._around.journal.read, session_id, at, through - at))
-            if not page.entries:
-                break  # trimmed meanwhile
+            if page.gap and page.first_seq > at + 1:
+                first = page.first_seq  # trimmed meanwhile, up to what its checkpoint contains
+                continue
+            if len(page.entries) < through - at:
+                break  # a hole
             told[:0] = [(entry.delivery, entry.body) for entry in page.entries if entry.delivery > made]
             known = page.entries[0].delivery <= made
             through = at
-        whole = known or first == 1 or (bool(told) and told[0][0] == DeliveryId(made.owner, made.n + 1))
+        whole = known or through < first == 1 or (bool(told) and told[0][0] == DeliveryId(made.owner, made.n + 1))
         return tuple(told), not whole
 
     async def _asked(self, call: Callable[[], Awaitable[_T]]) -> _T:
