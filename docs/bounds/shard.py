@@ -15,6 +15,7 @@ from duologue.session import (
     inheriting,
     input_tape,
     mailbox,
+    moving,
     offload,
     opening,
     usage_hook,
@@ -238,6 +239,17 @@ BOUNDS = (
         (
             _SHELL + "test_stage_binding.py::test_units_wait_for_credit_in_order_and_a_bound_fails_the_rest",
             _SHELL + "test_meters.py::test_full_queues_are_told",
+        ),
+    ),
+    Bound(
+        "sessions that move with a model's state at once, of a draining worker",
+        f"{moving.MAX_MOVES}, each for at most {moving.MOVE_TIMEOUT_S:g} s",
+        "`session/moving.py`",
+        "the others follow; what takes longer stays where it is and moves at the end of its turn, by a rebuild",
+        ("duologue_session_moved_total", "duologue_session_failed_moves_total"),
+        (
+            _SHELL + "test_moving.py::test_so_many_move_at_once_and_the_others_follow",
+            _SHELL + "test_moving.py::test_what_takes_too_long_stays",
         ),
     ),
     Bound(

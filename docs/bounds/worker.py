@@ -22,6 +22,14 @@ _TURNS = TurnOptions(url="")
 
 BOUNDS = (
     Bound(
+        "the state of a session that moves to another worker",
+        f"{size(_SET.stages.max_export_bytes)}, all stages together",
+        "`[stages] max_export_bytes`",
+        "it stays (`state_too_large`), and the session moves at the end of its turn, by a rebuild",
+        ("duologue_worker_exports_total", "duologue_session_failed_moves_total"),
+        ("unit/stages/test_exporting.py::test_what_cannot_leave_stays_and_says_why",),
+    ),
+    Bound(
         "sessions in a stage",
         "the stage's `slots`",
         "the pipeline's file",

@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator
 from typing import Self
 
 from system.running import RunningSystem
-from system.wire import UNIT_MS, Event, Wire, append, level, pick, seqs, session_object
+from system.wire import UNIT_MS, Event, Wire, append, audio, level, pick, seqs, session_object
 from websockets.exceptions import ConnectionClosed
 
+HZ = 441.1
 SCRIPT = [{"listen": 3}, {"speak": {"units": 6, "text": "one two three four five six"}}] * 200
 
 
@@ -22,8 +23,8 @@ class Talker:
         self._tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._read())]
 
     @classmethod
-    async def open(cls, url: str) -> Self:
-        return cls(await Wire.open(url, session_object(script=SCRIPT)))
+    async def open(cls, url: str, script: list[Event] | None = None) -> Self:
+        return cls(await Wire.open(url, session_object(script=script or SCRIPT, audio=f"tone:{HZ}")))
 
     @property
     def log(self) -> list[Event]:
@@ -55,6 +56,11 @@ class Talker:
         """Why others did not."""
         ended = [done["response"] for done in pick(self.log, "response.done")]
         return [done["status_details"]["reason"] for done in ended if done["status"] == "failed"]
+
+    @property
+    def spoken(self) -> bytes:
+        """All the sound that it was sent."""
+        return audio(self.log)
 
     def check(self) -> None:
         """The socket is open, nothing is missing and nothing came twice."""

@@ -317,6 +317,31 @@ class CloseStages(Message, frozen=True):
     fence: StageFence
 
 
+class ExportStages(Message, frozen=True):
+    """Tell what the stages of this session hold, as soon as no unit of it is under way here; only to a worker that
+    says in the registry that its stages export. Answered by `StagesExported` or `ExportRefused`.
+
+    The session stays until it is closed. Whatever else comes for it takes this back, as does a `ticket` of 0.
+    """
+
+    session_id: str
+    fence: StageFence
+    ticket: int
+    """Of this attempt; the answer repeats it."""
+
+
+class ImportStages(Message, frozen=True):
+    """`OpenStages` with what another worker's stages held. frames: one state for each stage named, as exported.
+
+    Answered as an open is, and only to a worker that says that its stages export.
+    """
+
+    session_id: str
+    fence: StageFence
+    pipeline: str
+    stages: tuple[int, ...]
+
+
 # -- stage worker -> shard ----------------------------------------------------------------------------
 
 
@@ -378,6 +403,27 @@ class StagesClosed(Message, frozen=True):
     fence: StageFence
 
 
+class StagesExported(Message, frozen=True):
+    """Answer to `ExportStages`: all that the stages made of earlier units is ahead of it, and nothing follows before
+    the session is given something again. frames: one state for each stage named."""
+
+    session_id: str
+    fence: StageFence
+    ticket: int
+    stages: tuple[int, ...]
+
+
+class ExportRefused(Message, frozen=True):
+    """The state stays here. `not_now`: it may be asked for again."""
+
+    needs_credit = False
+    session_id: str
+    fence: StageFence
+    ticket: int
+    code: str
+    message: str
+
+
 AnyMessage = (
     OpenSession
     | ClientInput
@@ -404,10 +450,14 @@ AnyMessage = (
     | Abort
     | Control
     | CloseStages
+    | ExportStages
+    | ImportStages
     | StagesOpened
     | StagesRefused
     | Output
     | UnitFailed
     | Aborted
     | StagesClosed
+    | StagesExported
+    | ExportRefused
 )

@@ -85,6 +85,8 @@ class StageRefused(Exception):
 class StageEngine(ABC):
     #: How many units one step may hold; set by the builder from the pipeline.
     max_batch: int = 8
+    #: Whether what a slot holds can go to another worker's engine: `export_state` and `import_state`.
+    exports: bool = False
     #: Set by the worker before `warm_up`. Thread-safe.
     wake: Callable[[], None]
 
@@ -131,6 +133,21 @@ class StageEngine(ABC):
 
     @abstractmethod
     def usage(self) -> EngineUsage: ...
+
+    def export_state(self, slot: Slot) -> bytes | None:
+        """All that the slot holds, for `import_state` of this stage in another worker, which may be of a neighbouring
+        release: let it begin with a version. Asked for between units: each that was given has had its last, and after
+        it nothing may leave for the slot before it is given something again. The slot itself is as it was: it is
+        closed once the other one is open, and goes on here if that comes to nothing.
+
+        None: not now (something is still to be read of it). It is asked again, and otherwise moves by a rebuild."""
+        return None
+
+    def import_state(self, slot: Slot, state: bytes) -> None:
+        """Take a slot, in place of `open`, that goes on exactly where the one did that `state` is of.
+
+        Raises StageRefused: no room, or a state that this engine cannot read (`state_unreadable`)."""
+        raise StageRefused("state_unreadable", "this engine takes no state")
 
     def shut_down(self) -> None:
         """Stop threads; the process ends."""

@@ -54,6 +54,8 @@ class StageRecord(msgspec.Struct, frozen=True):
     slots_used: int
     slots_total: int
     unit_lag_s: float = 0.0
+    exports: bool = False
+    """Its sessions can take what it holds along to another worker that says so too (`ExportStages`)."""
 
 
 class WorkerRecord(msgspec.Struct, frozen=True):

@@ -116,6 +116,8 @@ SESSION_CHECKPOINT_LATENCY = histogram(
 SESSION_POISON = counter("session", "poison_units", "Sessions closed because a unit was in flight at two deaths.")
 SESSION_CORE_FAULTS = counter("session", "core_faults", "Faults of ours in a session, by what came of it.", ["result"])
 
+SESSION_MOVED = counter("session", "moved", "Sessions that left a draining worker, by how.", ["how"])
+SESSION_MOVES_FAILED = counter("session", "failed_moves", "Attempts to move with a model's state, by end.", ["reason"])
 SESSION_REBUILDS = counter("session", "rebuilds", "Lost contexts given to new stages.", ["kind", "outcome"])
 SESSION_REBUILD = histogram("session", "rebuild_seconds", "From open stages to a rebuilt context.", SPOKEN_SECONDS)
 SESSION_REBUILD_UNITS = counter("session", "rebuild_units", "Units replayed to rebuild contexts.")
@@ -145,6 +147,7 @@ WORKER_FAILED = counter("worker", "failed_units", "Units that failed, by code.",
 WORKER_DEADLINES = counter("worker", "missed_deadlines", "Units past their deadline.", ["pipeline", "stage"])
 WORKER_STALE = counter("worker", "stale_drops", "Units and outputs dropped as meaningless, by kind.", ["kind"])
 WORKER_REFUSED = counter("worker", "opens_refused", "Sessions refused, by reason.", ["pipeline", "reason"])
+WORKER_EXPORTS = counter("worker", "exports", "States of sessions asked for, by what came.", ["pipeline", "outcome"])
 WORKER_ORPHANS = counter("worker", "orphan_slots_freed", "Slots freed because their shard was lost.")
 WORKER_OUTPUT_PENDING = gauge("worker", "pending_output_bytes", "Output waiting for the credit of a shard.", ["peer"])
 WORKER_OUTPUT_FULL = counter("worker", "pending_output_full", "Sessions failed because that output was too much.")

@@ -151,6 +151,9 @@ class StageSettings(Section, frozen=True, kw_only=True):
     """Which of the system's pipelines this worker serves; empty: all."""
     drain_s: Ratio = 30.0
     """How long its sessions may take to move to other workers after SIGTERM; what is being said then ends."""
+    max_export_bytes: Positive = 8 * MIB
+    """The largest state of one session, all stages together, that moves to another worker. A larger one stays: the
+    session moves at the end of its turn, and its context is rebuilt."""
 
 
 class StoreSettings(Section, frozen=True, kw_only=True):

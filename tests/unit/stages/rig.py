@@ -43,6 +43,9 @@ class FakeEngine(StageEngine):
         self.held = threading.Event()
         self.ready: list[Emission] = []
         self.config_refused = False
+        self.exports = True
+        self.state: bytes | None = b"state"
+        """`raise`: it fails on it."""
 
     def open(self, slot: Slot, config: bytes) -> None:
         self.calls.append(f"open {slot.index}.{slot.incarnation}")
@@ -81,6 +84,17 @@ class FakeEngine(StageEngine):
 
     def cancel(self, slot: Slot, epoch: int) -> None:
         self.calls.append(f"cancel {slot.index}.{slot.incarnation} {epoch}")
+
+    def export_state(self, slot: Slot) -> bytes | None:
+        self.calls.append(f"export {slot.index}.{slot.incarnation}")
+        if self.state == b"raise":
+            raise ValueError("a bug")
+        return self.state
+
+    def import_state(self, slot: Slot, state: bytes) -> None:
+        self.calls.append(f"import {slot.index}.{slot.incarnation} {state.decode()}")
+        if state == b"refuse":
+            raise StageRefused("state_unreadable", "of another version")
 
     def control(self, slot: Slot, kind: str, body: bytes) -> None:
         self.calls.append(f"control {slot.index}.{slot.incarnation} {kind} {body.decode()}")
@@ -181,11 +195,17 @@ class Rig:
     """A worker with stages 0 and 1 of the pipeline `p`; stage 1 speaks to the session (or to stage 2)."""
 
     def __init__(
-        self, *, last_to: int = SESSION, blocking: bool = False, max_kept_bytes: int = 1024, **spec: Any
+        self,
+        *,
+        last_to: int = SESSION,
+        blocking: bool = False,
+        max_kept_bytes: int = 1024,
+        max_export_bytes: int = 64,
+        **spec: Any,
     ) -> None:
         self.hub = MemoryHub()
         loop = asyncio.get_running_loop()
-        self.worker = StageWorker(loop, max_kept_bytes=max_kept_bytes)
+        self.worker = StageWorker(loop, max_kept_bytes=max_kept_bytes, max_export_bytes=max_export_bytes)
         self.engines = [FakeEngine(NEXT, blocking), FakeEngine(last_to, blocking)]
         self.stages = []
         for index, engine in enumerate(self.engines):

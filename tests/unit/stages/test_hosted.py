@@ -80,6 +80,9 @@ class Alone:
         self.loop.run_until_complete(asyncio.sleep(until - self.loop.time()))
         return self.begun
 
+    def exported(self, stage: HostedStage, cursor: Cursor, ticket: int, state: bytes | None, why: str) -> None:
+        raise AssertionError("nobody has asked")
+
     def want_pump(self, stage: HostedStage) -> None:
         self.loop.call_soon(stage.pump)
 

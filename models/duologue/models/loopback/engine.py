@@ -35,14 +35,17 @@ from duologue.models.loopback.echo import HISTORY_BYTES, upsample
 from duologue.models.loopback.heads import (
     CALL,
     CONTINUATION,
+    HELD_VERSION,
     LISTEN,
     SPEAK,
     UNDECIDED,
     Decision,
+    Held,
     StageConfig,
     decode_config,
     decode_decision,
     decode_head,
+    decode_held,
     encode,
 )
 from duologue.models.loopback.memory import Memory
@@ -88,6 +91,7 @@ class LoopbackStage(StageEngine):
     """What the four have in common: slots, compute, planned failures."""
 
     to: int = NEXT
+    exports = True
 
     def __init__(self, pipeline: PipelineSpec, stage: int, options: LoopbackOptions) -> None:
         spec = pipeline.stages[stage]
@@ -101,13 +105,32 @@ class LoopbackStage(StageEngine):
     # -- the port --------------------------------------------------------------------------------------
 
     def open(self, slot: Slot, config: bytes) -> None:
-        if slot.index not in self._places and len(self._places) >= self._total:
-            raise StageRefused("resource_exhausted", f"stage {self.stage} has no free slot")
+        self._see_room(slot)
         try:
             decoded = decode_config(config)
         except msgspec.DecodeError as error:
             raise StageRefused("invalid_duplex_runtime_config", f"stage {self.stage}: {error}") from None
         self._places[slot.index] = self._place(slot, decoded)
+
+    def _see_room(self, slot: Slot) -> None:
+        if slot.index not in self._places and len(self._places) >= self._total:
+            raise StageRefused("resource_exhausted", f"stage {self.stage} has no free slot")
+
+    def export_state(self, slot: Slot) -> bytes | None:
+        place = self._places.get(slot.index)
+        if place is None or place.incarnation != slot.incarnation:
+            return None
+        return encode(self._held(place))
+
+    def import_state(self, slot: Slot, state: bytes) -> None:
+        self._see_room(slot)
+        try:
+            held = decode_held(state)
+        except msgspec.DecodeError as error:
+            raise StageRefused("state_unreadable", f"stage {self.stage}: {error}") from None
+        if held.version != HELD_VERSION or held.stage != self.stage:
+            raise StageRefused("state_unreadable", f"stage {self.stage}: it is of another version or stage")
+        self._places[slot.index] = self._taken(slot, held)
 
     def append_batch(self, batch: Sequence[StageUnit]) -> Sequence[Emission]:
         pause = 0.0
@@ -157,6 +180,13 @@ class LoopbackStage(StageEngine):
 
     def _place(self, slot: Slot, config: StageConfig) -> _Place:
         return _Place(slot.incarnation, config, self.stage)
+
+    def _held(self, place: _Place) -> Held:
+        """All that a slot holds. The words of a step follow from the configuration."""
+        return Held(HELD_VERSION, self.stage, msgspec.structs.replace(place.config, speed=place.speed))
+
+    def _taken(self, slot: Slot, held: Held) -> _Place:
+        return self._place(slot, held.config)
 
     @abstractmethod
     def step(self, place: _Place, unit: StageUnit) -> tuple[bytes, tuple[bytes, ...], bool]:
@@ -217,6 +247,24 @@ class Hear(LoopbackStage):
         else:
             raise StageRefused("invalid_duplex_runtime_config", "the script does not have this step")
         return _Ear(slot.incarnation, config, self.stage, playhead)
+
+    def _held(self, place: _Place) -> Held:
+        assert isinstance(place, _Ear)
+        head = place.playhead
+        config = msgspec.structs.replace(place.config, speed=place.speed, at=head.at, epoch=head.epoch)
+        memory = () if place.memory is None else place.memory.heard
+        return Held(
+            HELD_VERSION, self.stage, config, place.before, place.history, tuple(place.seen), place.context, memory
+        )
+
+    def _taken(self, slot: Slot, held: Held) -> _Place:
+        place = self._place(slot, held.config)
+        assert isinstance(place, _Ear)
+        place.before, place.history = held.before, held.history
+        place.seen, place.context = list(held.seen), held.context
+        if held.config.heard:
+            place.memory = Memory(held.config.heard, held.memory)
+        return place
 
     def step(self, place: _Place, unit: StageUnit) -> tuple[bytes, tuple[bytes, ...], bool]:
         assert isinstance(place, _Ear)

@@ -79,6 +79,25 @@ class StageConfig(msgspec.Struct, frozen=True, array_like=True):
     """How many units of the user's sound are remembered and told."""
 
 
+HELD_VERSION = 1
+"""Of `Held`: an engine takes no state of another one."""
+
+
+class Held(msgspec.Struct, frozen=True, array_like=True):
+    """All that a stage holds of a session between two units, for the same stage of another worker."""
+
+    version: int
+    stage: int
+    config: StageConfig
+    """As it was opened, with where its script, its epoch and its speed are by now."""
+    before: bytes = b""
+    """The rest is the first stage's: the end of the sound before the last unit."""
+    history: bytes = b""
+    seen: tuple[str, ...] = ()
+    context: int = 0
+    memory: tuple[int, ...] = ()
+
+
 class Decision(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Goes from stage to stage; `text`, `marks` and `calls` are the second stage's."""
 
@@ -101,5 +120,6 @@ class Decision(msgspec.Struct, frozen=True, array_like=True, gc=False):
 encode = msgspec.msgpack.Encoder().encode
 decode_head = msgspec.msgpack.Decoder(UnitHead).decode
 decode_config = msgspec.msgpack.Decoder(StageConfig).decode
+decode_held = msgspec.msgpack.Decoder(Held).decode
 decode_decision = msgspec.msgpack.Decoder(Decision).decode
 decode_position = msgspec.msgpack.Decoder(Position).decode

@@ -26,8 +26,13 @@ def _chain(units: Iterable[int]) -> int:
 class Memory:
     """The last `units` units of the user's own sound; silence that the session made is not his."""
 
-    def __init__(self, units: int) -> None:
-        self._units: deque[int] = deque(maxlen=units)
+    def __init__(self, units: int, heard: Iterable[int] = ()) -> None:
+        self._units: deque[int] = deque(heard, maxlen=units)
+
+    @property
+    def heard(self) -> tuple[int, ...]:
+        """What another one goes on with."""
+        return tuple(self._units)
 
     def hear(self, pcm: bytes) -> None:
         self._units.append(crc32(pcm))

@@ -58,6 +58,10 @@ class Playhead(ABC):
         self.turn = at.turn
         self.ended = at.ended
 
+    @property
+    def at(self) -> Position:
+        return Position(self.step, self.done, self.run, self.spoken, self.heard_ms, self.turn, self.ended)
+
     def decide(self, epoch: int, head: UnitHead, pcm: bytes) -> Decision:
         """What becomes of this unit. `pcm` is float32 at the model's input rate."""
         flags = head.flags
@@ -91,7 +95,7 @@ class Playhead(ABC):
     def _leave(self) -> None: ...
 
     def _told(self, kind: int, step: int = 0, index: int = 0, end_of_turn: bool = False) -> Decision:
-        state = encode(Position(self.step, self.done, self.run, self.spoken, self.heard_ms, self.turn, self.ended))
+        state = encode(self.at)
         spoken = self.spoken - 1 if kind == SPEAK else self.spoken
         return Decision(kind, step, index, spoken, end_of_turn, self.heard_ms, state)
 

@@ -91,6 +91,8 @@ class Meters:
         self._stale = Totals(metrics.SESSION_STALE)
         self._hand_overs = Totals(metrics.SESSION_HAND_OVERS, HAND_OVERS)
         self._drains = Total(metrics.SESSION_DRAINS)
+        self._moved = Totals(metrics.SESSION_MOVED, ("state", "rebuild", "deadline"))
+        self._moves_failed = Totals(metrics.SESSION_MOVES_FAILED)
         self._adoptions = Totals(metrics.SESSION_ADOPTIONS, ADOPTIONS)
         self._chat = Totals(metrics.SESSION_CHAT_TURNS)
         self._rejected = Total(metrics.SESSION_INPUT_REJECTED)
@@ -180,7 +182,9 @@ class Meters:
         self._shed.follow(tallies.shed)
         self._waits.follow(tallies.credit_waits)
         stale = Tally(tallies.stale)
-        stale["late"] += shard.manager.late + shard.hub.late
+        stale["late"] += shard.manager.late + shard.hub.late + shard.hub.moves.late
+        self._moved.follow(shard.hub.moves.moved)
+        self._moves_failed.follow(shard.hub.moves.failed)
         for resident in shard.manager.residents:
             stale.update(resident.runner.machine.stale)
         self._stale.follow(stale)

@@ -6,22 +6,28 @@ Rule 2. A worker's link that goes takes every binding on it along, in the same t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 
 from duologue.bus.link import Link, PeerLost
 from duologue.bus.messages import (
     Aborted,
     AnyMessage,
+    ExportRefused,
     Output,
     StagesClosed,
+    StagesExported,
     StagesOpened,
     StagesRefused,
     UnitFailed,
 )
 from duologue.model.pipeline import PipelineSpec
 from duologue.session.binding import StageBinding
+from duologue.session.moving import StageMoves
 from duologue.session.workers import StageWorkers
 from duologue.store.ports import Registration
+
+_WORKERS = StagesOpened | StagesRefused | UnitFailed | Aborted | StagesClosed | StagesExported | ExportRefused
 
 
 class StageHub:
@@ -29,15 +35,19 @@ class StageHub:
 
     def __init__(self, workers: StageWorkers) -> None:
         self.workers = workers
+        self.moves = StageMoves()
+        self.moves.on_over = self._move_over
         self.late = 0
         self._bindings: dict[str, StageBinding] = {}
+        self._more_move = False
+        """Others are about to be asked to leave a draining worker."""
 
     def __len__(self) -> int:
         return len(self._bindings)
 
     def bind(self, session_id: str, pipeline: PipelineSpec) -> StageBinding:
         """A binding of this session, not open yet; its `post` is to be set. `release` it at the end."""
-        binding = self._bindings[session_id] = StageBinding(session_id, pipeline, self.workers)
+        binding = self._bindings[session_id] = StageBinding(session_id, pipeline, self.workers, self.moves)
         return binding
 
     def release(self, binding: StageBinding) -> None:
@@ -59,7 +69,17 @@ class StageHub:
                 continue
             for binding in list(self._bindings.values()):
                 if worker.link in binding.links:
-                    binding.leave(at_once=worker.record.draining_s == 0)
+                    binding.leave(worker, at_once=worker.record.draining_s == 0)
+
+    def _move_over(self) -> None:
+        """The next ones need not wait for the roster."""
+        if not self._more_move:
+            self._more_move = True
+            asyncio.get_running_loop().call_soon(self._move_more)
+
+    def _move_more(self) -> None:
+        self._more_move = False
+        self._leave_draining()
 
     def _retry(self) -> None:
         for binding in list(self._bindings.values()):
@@ -76,14 +96,14 @@ class StageHub:
         if binding is None:
             self.late += 1
         else:
-            binding.on_output(message, frames)
+            binding.on_output(link, message, frames)
 
     def on_message(self, link: Link, message: AnyMessage, frames: Sequence[bytes]) -> bool:
         """False: it is not a worker's message."""
         if isinstance(message, Output):
             self.on_output(link, message, frames)
             return True
-        if not isinstance(message, StagesOpened | StagesRefused | UnitFailed | Aborted | StagesClosed):
+        if not isinstance(message, _WORKERS):
             return False
         binding = self._bindings.get(message.session_id)
         if binding is None:
@@ -93,9 +113,13 @@ class StageHub:
         elif isinstance(message, StagesRefused):
             binding.on_refused(link, message)
         elif isinstance(message, UnitFailed):
-            binding.on_failed(message)
+            binding.on_failed(link, message)
         elif isinstance(message, Aborted):
             binding.on_aborted(message)
+        elif isinstance(message, StagesExported):
+            binding.on_exported(link, message, frames)
+        elif isinstance(message, ExportRefused):
+            binding.on_export_refused(link, message)
         return True  # of `StagesClosed` there is nothing to do: slots of an earlier binding are free
 
     def on_credit(self, link: Link) -> None:
@@ -104,7 +128,7 @@ class StageHub:
                 return
 
     def on_lost(self, link: Link, lost: PeerLost) -> None:
-        hit = [binding for binding in self._bindings.values() if link in binding.links]
+        hit = [binding for binding in self._bindings.values() if binding.reaches(link)]
         self.workers.link_lost(link)
         for binding in hit:
-            binding.on_worker_lost(lost.reason)
+            binding.on_worker_lost(link, lost.reason)

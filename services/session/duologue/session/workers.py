@@ -48,6 +48,11 @@ class Worker:
         """How long the oldest unit waits in any of its stages: they share a machine."""
         return max((stage.unit_lag_s for stage in self.record.stages), default=0.0) if self.record is not None else 0.0
 
+    def exports(self, pipeline: PipelineSpec, stages: Sequence[int]) -> bool:
+        """Whether what these stages hold can be taken along to or from another worker."""
+        known = self.record.stages if self.record is not None else ()
+        return {one.stage for one in known if one.pipeline == pipeline.name and one.exports}.issuperset(stages)
+
     def free(self, pipeline: PipelineSpec, stages: Sequence[int]) -> int:
         """How many more sessions of this pipeline fit, as far as is known here; the worker decides."""
         if not self.live or self.record is None or not self.record.accepting:
@@ -120,19 +125,31 @@ class StageWorkers:
         chosen: dict[int, Worker] = {}
         for group in pipeline.workers:
             stages = pipeline.stages_of(group)
-            best: Worker | None = None
-            most = (False, 0, 0.0)
-            for worker in self._workers.values():
-                if worker.record is not None and worker.record.group == group:
-                    free, lag_s = worker.free(pipeline, stages), worker.lag_s
-                    rank = (lag_s < BEHIND_S, free, -lag_s)
-                    if free and (best is None or rank > most):
-                        best, most = worker, rank
+            best = self._best(pipeline, group, self._workers.values())
             if best is None:
                 return None
             for stage in stages:
                 chosen[stage] = best
         return chosen
+
+    def heir(self, old: Worker, pipeline: PipelineSpec, stages: Sequence[int]) -> Worker | None:
+        """Who can go on with what these stages of that worker hold; None: nobody has room."""
+        if old.record is None:
+            return None
+        others = [worker for worker in self._workers.values() if worker is not old and worker.exports(pipeline, stages)]
+        return self._best(pipeline, old.record.group, others)
+
+    @staticmethod
+    def _best(pipeline: PipelineSpec, group: str, workers: Iterable[Worker]) -> Worker | None:
+        best: Worker | None = None
+        most = (False, 0, 0.0)
+        for worker in workers:
+            if worker.record is not None and worker.record.group == group:
+                free, lag_s = worker.free(pipeline, pipeline.stages_of(group)), worker.lag_s
+                rank = (lag_s < BEHIND_S, free, -lag_s)
+                if free and (best is None or rank > most):
+                    best, most = worker, rank
+        return best
 
     def ready(self, pipeline: PipelineSpec) -> bool:
         """Every group has a live worker that serves its stages."""

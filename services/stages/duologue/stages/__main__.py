@@ -70,6 +70,7 @@ async def _serve(settings: SystemSettings, id: str, group: str, pipelines: Seque
             max_kept_bytes=settings.stages.pending_output_bytes,
             expiry_s=settings.bus.expiry_s,
             drain_s=settings.stages.drain_s,
+            max_export_bytes=settings.stages.max_export_bytes,
         ),
         pipelines,
         registry=ScriptedRegistry(store),

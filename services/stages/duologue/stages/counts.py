@@ -104,6 +104,10 @@ class WorkerCounts:
     def refuse(self, pipeline: str, code: str) -> None:
         metrics.WORKER_REFUSED.labels(pipeline, code).inc()
 
+    def export(self, pipeline: str, outcome: str) -> None:
+        """A session's state was asked for: `exported`, or the code of the refusal."""
+        metrics.WORKER_EXPORTS.labels(pipeline, outcome).inc()
+
     def stale(self) -> None:
         """A message of another fence."""
         self.stale_messages += 1

@@ -25,10 +25,21 @@ class Claim(Enum):
     STALE = "stale"
 
 
+class Export:
+    """A session's state on its way out. `states`: what the stages gave, from when all of them are asked."""
+
+    __slots__ = ("size", "states", "ticket")
+
+    def __init__(self, ticket: int) -> None:
+        self.ticket = ticket
+        self.states: dict[int, bytes] | None = None
+        self.size = 0
+
+
 class Binding:
     """One session's hold on this worker."""
 
-    __slots__ = ("cursors", "fence", "link", "opening", "orphan_since", "pipeline", "session_id", "shard")
+    __slots__ = ("cursors", "export", "fence", "link", "opening", "orphan_since", "pipeline", "session_id", "shard")
 
     def __init__(self, session_id: str, fence: StageFence, pipeline: str, link: Link) -> None:
         self.session_id = session_id
@@ -41,6 +52,8 @@ class Binding:
         self.opening = 0
         """Stages that have not answered yet."""
         self.orphan_since: float | None = None
+        self.export: Export | None = None
+        """Its state is asked for."""
 
 
 class Door:

@@ -37,6 +37,9 @@ class StageSink(Protocol):
     def opened(self, stage: HostedStage, cursor: Cursor, refused: tuple[str, str] | None) -> None:
         """The engine has taken the slot, or says why not."""
 
+    def exported(self, stage: HostedStage, cursor: Cursor, ticket: int, state: bytes | None, why: str) -> None:
+        """What the engine gave of a slot, or why it did not. Nothing of either: not now."""
+
     def want_pump(self, stage: HostedStage) -> None:
         """Have `pump` called before the link thread waits again."""
 
@@ -78,15 +81,19 @@ class HostedStage:
 
     # -- what the worker asks --------------------------------------------------------------------------
 
-    def open(self, holder: object, epoch: int, config: bytes) -> Cursor | None:
-        """Take a place and have the engine open it; None: no place is left."""
+    def open(self, holder: object, epoch: int, config: bytes, *, imports: bool = False) -> Cursor | None:
+        """Take a place and have the engine open it; None: no place is left. `imports`: it is the state of another."""
         slot = self.slots.take()
         if slot is None:
             return None
         cursor = Cursor(slot, holder, epoch)
         self._cursors[slot.index] = cursor
-        self._order(Order(Kind.OPEN, slot, cursor, config))
+        self._order(Order(Kind.IMPORT if imports else Kind.OPEN, slot, cursor, config))
         return cursor
+
+    def export(self, cursor: Cursor, ticket: int) -> None:
+        """Have the engine tell what it holds of this slot: `StageSink.exported`."""
+        self._order(Order(Kind.EXPORT, cursor.slot, cursor, epoch=ticket))
 
     def append(self, entry: Entry) -> bool:
         """Let a unit wait for a step. False: too many of its session wait already."""
@@ -212,7 +219,7 @@ class HostedStage:
     def _settle(self, done: Done) -> None:
         work = done.work
         for place, order in enumerate(work.orders):
-            self._answer(order, done.refused.get(place))
+            self._answer(order, done.refused.get(place), done.exported.get(place))
         batch = work.batch
         if batch:
             self.counts.step([entry.since - entry.arrived for entry in batch], done.compute_s)
@@ -225,15 +232,17 @@ class HostedStage:
         for emission in done.emissions:
             self._leave(emission)
 
-    def _answer(self, order: Order, refused: Exception | None) -> None:
+    def _answer(self, order: Order, refused: Exception | None, state: bytes | None) -> None:
         cursor = order.cursor
         if cursor is None or not self.slots.is_current(order.slot):
             return
         if order.kind is Kind.CANCEL:
             cursor.engine_epoch = max(cursor.engine_epoch, order.epoch)
-        elif order.kind is Kind.OPEN:
+        elif order.kind in (Kind.OPEN, Kind.IMPORT):
             code = getattr(refused, "code", "engine_error")
             self._sink.opened(self, cursor, None if refused is None else (code, str(refused)))
+        elif order.kind is Kind.EXPORT:
+            self._sink.exported(self, cursor, order.epoch, state, "" if refused is None else str(refused))
 
     def _leave(self, emission: Emission) -> None:
         slot: Slot = emission.slot

@@ -57,6 +57,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     expiry_s: float = 2.0
     drain_s: float = 0.0
     """How long its sessions may take to move once it is asked to stop; 0: it ends at once."""
+    max_export_bytes: int = 8 * 1024 * 1024
 
 
 class WorkerProcess:
@@ -81,7 +82,12 @@ class WorkerProcess:
         self.operator_token = secrets.token_urlsafe(24)
         """What whoever drains this incarnation has to show; told in the registration, as that of a shard."""
         loop = asyncio.get_running_loop()
-        self.worker = StageWorker(loop, orphan_s=options.orphan_s, max_kept_bytes=options.max_kept_bytes)
+        self.worker = StageWorker(
+            loop,
+            orphan_s=options.orphan_s,
+            max_kept_bytes=options.max_kept_bytes,
+            max_export_bytes=options.max_export_bytes,
+        )
         self.endpoint = make_endpoint(Peer(options.id, "worker", self.incarnation), self.worker)
         self.registration = WorkerRegistration(
             registry,

@@ -35,7 +35,9 @@ def describe(
 ) -> Registration:
     """What the registry is told. Capacity and load are sessions, of the fullest stage of each pipeline."""
     stages = tuple(
-        StageRecord(stage.pipeline, stage.index, stage.slots.used, stage.slots.total, stage.unit_lag_s)
+        StageRecord(
+            stage.pipeline, stage.index, stage.slots.used, stage.slots.total, stage.unit_lag_s, stage.engine.exports
+        )
         for stage in worker.stages.values()
     )
     pipelines = tuple(dict.fromkeys(stage.pipeline for stage in stages))

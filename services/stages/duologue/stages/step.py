@@ -23,11 +23,14 @@ class Kind(Enum):
     CANCEL = "cancel"
     CONTROL = "control"
     CLOSE = "close"
+    EXPORT = "export"
+    IMPORT = "import"
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Something other than a unit. `body`: the configuration of an open, the body of a control."""
+    """Something other than a unit. `body`: the configuration of an open, the body of a control, the state of an import.
+    `epoch` of an export: its ticket."""
 
     kind: Kind
     slot: Slot
@@ -54,6 +57,8 @@ class Done:
     emissions: list[Emission] = field(default_factory=list)
     refused: dict[int, StageRefused] = field(default_factory=dict)
     """Orders (by their place in the work) that the engine refused or failed on."""
+    exported: dict[int, bytes | None] = field(default_factory=dict)
+    """What orders to export (by their place in the work) gave."""
     error: str = ""
     """Not empty: the whole batch failed."""
     compute_s: float = 0.0
@@ -94,6 +99,10 @@ def _carry_out(engine: StageEngine, order: Order, place: int, done: Done) -> Non
             engine.cancel(order.slot, order.epoch)
         elif order.kind is Kind.CONTROL:
             engine.control(order.slot, order.name, order.body)
+        elif order.kind is Kind.EXPORT:
+            done.exported[place] = engine.export_state(order.slot)
+        elif order.kind is Kind.IMPORT:
+            engine.import_state(order.slot, order.body)
         else:
             engine.close(order.slot)
     except StageRefused as refused:

@@ -21,9 +21,12 @@ from duologue.bus.messages import (
     Append,
     CloseStages,
     Control,
+    ExportStages,
+    ImportStages,
     OpenStages,
     Output,
     StagesClosed,
+    StagesExported,
     StagesOpened,
     StagesRefused,
     UnitFailed,
@@ -34,6 +37,7 @@ from duologue.runtime.grid import next_on_grid
 from duologue.stages.counts import WorkerCounts
 from duologue.stages.cursor import Cursor, Entry
 from duologue.stages.door import Binding, Claim, Door
+from duologue.stages.exporting import NOT_NOW, Exporter
 from duologue.stages.hosted import HostedStage
 from duologue.stages.outbox import Outbox
 
@@ -52,12 +56,14 @@ class StageWorker(LinkHandler):
         *,
         orphan_s: float = 10.0,
         max_kept_bytes: int = 8 * 1024 * 1024,
+        max_export_bytes: int = 8 * 1024 * 1024,
     ) -> None:
         self._loop = loop
         self._max_kept_bytes = max_kept_bytes
         self.door = Door(orphan_s)
         self.counts = WorkerCounts()
         self.stages: dict[tuple[str, int], HostedStage] = {}
+        self._exporter = Exporter(self.stages, self.counts, self._send, max_export_bytes)
         self.accepting = True
         self._drained_at: float | None = None
         self.drained = asyncio.Event()
@@ -115,12 +121,14 @@ class StageWorker(LinkHandler):
             self._append(link, message, frames)
         elif isinstance(message, Abort):
             self._abort(link, message)
-        elif isinstance(message, OpenStages):
+        elif isinstance(message, OpenStages | ImportStages):
             self._open(link, message, frames)
         elif isinstance(message, CloseStages):
             self._close(link, message)
         elif isinstance(message, Control):
             self._control(link, message, frames)
+        elif isinstance(message, ExportStages):
+            self._exporter.ask(self.door.admit(message.session_id, message.fence, link), link, message)
         else:
             _log.warning("%s sent a %s, which no worker takes", link.peer.name, type(message).__name__)
 
@@ -144,14 +152,14 @@ class StageWorker(LinkHandler):
 
     # -- open and close --------------------------------------------------------------------------------
 
-    def _open(self, link: Link, message: OpenStages, frames: Sequence[bytes]) -> None:
+    def _open(self, link: Link, message: OpenStages | ImportStages, frames: Sequence[bytes]) -> None:
         session_id, fence = message.session_id, message.fence
         claim = self.door.claim(session_id, fence)
         held = self.door.get(session_id)
         if claim is Claim.STALE:
             self._refuse(link, message.pipeline, session_id, fence, "stale_fence", "a newer owner has the session")
             return
-        if held is not None and claim is Claim.REPEATED:
+        if held is not None and claim is Claim.REPEATED and isinstance(message, OpenStages):
             if not held.opening:
                 self._send(held, StagesOpened(session_id, held.fence, tuple(held.cursors)))
             return
@@ -169,7 +177,7 @@ class StageWorker(LinkHandler):
             return
         self._bind(link, message, frames)
 
-    def _bind(self, link: Link, message: OpenStages, frames: Sequence[bytes]) -> None:
+    def _bind(self, link: Link, message: OpenStages | ImportStages, frames: Sequence[bytes]) -> None:
         session_id, fence = message.session_id, message.fence
         hosted = [self.stages.get((message.pipeline, stage)) for stage in message.stages]
         if None in hosted or len(frames) != len(hosted):
@@ -180,7 +188,7 @@ class StageWorker(LinkHandler):
         self.door.add(binding)
         for stage, config in zip(hosted, frames, strict=True):
             assert stage is not None
-            cursor = stage.open(binding, fence.epoch, bytes(config))
+            cursor = stage.open(binding, fence.epoch, bytes(config), imports=isinstance(message, ImportStages))
             if cursor is None:
                 self._release(binding)
                 reason = f"stage {stage.spec.name} of {message.pipeline} has no free slot"
@@ -229,6 +237,7 @@ class StageWorker(LinkHandler):
         if binding is None:
             self._not_admitted(link, message)
             return
+        binding.export = None
         cursor = binding.cursors.get(message.stage)
         if cursor is None or not frames:
             self._unit_failed(binding, message.stage, message.unit, "unknown_stage", "no such stage here")
@@ -267,6 +276,7 @@ class StageWorker(LinkHandler):
         consumed: dict[int, None] = {}
         dropped: dict[int, None] = {}
         if binding is not None:
+            binding.export = None
             self._unkeep(binding)
             for index, cursor in sorted(binding.cursors.items()):
                 stage = self.stages[binding.pipeline, index]
@@ -284,6 +294,7 @@ class StageWorker(LinkHandler):
         if binding is None or cursor is None:
             self.counts.stale()
             return
+        binding.export = None
         stage = self.stages[binding.pipeline, message.stage]
         stage.control(cursor, message.kind, frames[0] if frames else b"")
 
@@ -295,6 +306,22 @@ class StageWorker(LinkHandler):
         if entry is None and cursor.engine_epoch != binding.fence.epoch:
             stage.counts.drop("epoch")  # made before the engine knew of the cancellation
             return
+        if binding.export is not None:
+            self._emitted_of_exported(stage, binding, entry, emission)
+        else:
+            self._pass_on(stage, binding, entry, emission)
+
+    def _emitted_of_exported(
+        self, stage: HostedStage, binding: Binding, entry: Entry | None, emission: Emission
+    ) -> None:
+        """Of a session that is to leave: what the last units come to. If more comes, its state was not all of it."""
+        export = binding.export
+        if export is not None and export.states is not None:
+            self._exporter.withhold(binding, NOT_NOW, f"stage {stage.spec.name} has made something after its state")
+        self._pass_on(stage, binding, entry, emission)
+        self._exporter.look(binding)
+
+    def _pass_on(self, stage: HostedStage, binding: Binding, entry: Entry | None, emission: Emission) -> None:
         failure = emission.failure
         if failure is not None:
             stage.counts.fail(failure.code)
@@ -337,6 +364,13 @@ class StageWorker(LinkHandler):
         assert isinstance(binding, Binding)
         stage.counts.fail(code)
         self._unit_failed(binding, stage.index, unit.unit, code, message, retryable)
+        self._exporter.look(binding)
+
+    def exported(self, stage: HostedStage, cursor: Cursor, ticket: int, state: bytes | None, why: str) -> None:
+        binding = cursor.holder
+        assert isinstance(binding, Binding)
+        if self.door.get(binding.session_id) is binding:
+            self._exporter.took(binding, stage, ticket, state, why)
 
     def _unit_failed(
         self, binding: Binding, stage: int, unit: int, code: str, message: str, retryable: bool = False
@@ -345,21 +379,25 @@ class StageWorker(LinkHandler):
         if binding.link is not None:
             binding.link.send(UnitFailed(binding.session_id, binding.fence, stage, unit, code, message, retryable))
 
-    def _send(self, binding: Binding, message: Output | StagesOpened, frames: Sequence[bytes] = ()) -> None:
+    def _send(
+        self, binding: Binding, message: Output | StagesOpened | StagesExported, frames: Sequence[bytes] = ()
+    ) -> bool:
+        """False: there is no room for it to wait in."""
         link = binding.link
         if link is None:
-            return  # nobody is there: the heir opens the stages again
+            return True  # nobody is there: the heir opens the stages again
         outbox = self._outboxes.get(link)
         if (outbox is None or not outbox.holds(binding.session_id)) and link.send(message, frames):
-            return
+            return True
         if outbox is None:
             outbox = self._outboxes[link] = Outbox(self._max_kept_bytes)
         if outbox.keep(binding.session_id, message, frames):
-            return
+            return True
         if isinstance(message, Output):
             self.counts.overflow()
             text = "the session does not take the output of its stages"
             self._unit_failed(binding, message.stage, message.unit, "stage_output_overflow", text)
+        return False
 
     def _unkeep(self, binding: Binding) -> None:
         """What is kept for the session means nothing any more."""

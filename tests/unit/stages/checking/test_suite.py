@@ -45,6 +45,9 @@ HEARD = "state.heard += 1"
 FIELD = "heard: int = 0"
 POP = "self._ears.pop(slot, None)"
 CANCEL = "    def cancel("
+GIVES = "return msgspec.msgpack.encode(Held("
+FORGETS = "ear, self._ears[slot] = self._ears[slot], Ear(self._options, ear.config)\n        "
+UNREADABLE = 'except msgspec.DecodeError as error:\n            raise StageRefused("state_unreadable"'
 LATE = """self.later = [self._step(self._ears[unit.slot], unit) for unit in batch]
         self.wake()
         return []
@@ -154,6 +157,14 @@ BROKEN: list[tuple[str, str, tuple[Edit, ...]]] = [
             (ENGINE, "output, pcm = self", "assert unit.unit < 15\n        output, pcm = self"),
         ),
     ),
+    (
+        "goes on elsewhere",
+        "in a fresh slot it goes on another way",
+        ((ENGINE, "ear.to_say.extend(held.to_say)", "ear.to_say.extend(held.to_say[1:])"),),
+    ),
+    ("goes on elsewhere", "in the slot that was asked for its state", ((ENGINE, GIVES, FORGETS + GIVES),)),
+    ("goes on elsewhere", "and never gave it", ((ENGINE, "ear = self._ears[slot]\n", "return None\n"),)),
+    ("goes on elsewhere", "import_state raised", ((ENGINE, UNREADABLE, UNREADABLE.replace("msgspec.Decode", "Key")),)),
     ("close is idempotent", "KeyError", ((ENGINE, POP, "self._ears.pop(slot)"),)),
     ("refuses when full", "opens one more", ((ENGINE, "if len(self._ears) >= self._total:", "if False:"),)),
     ("refuses a bad configuration", "DecodeError", ((ENGINE, "except msgspec.DecodeError", "except KeyError"),)),

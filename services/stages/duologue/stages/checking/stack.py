@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from threading import Condition
 
@@ -111,6 +111,32 @@ class Stack:
             seat.waiting[index].clear()
             seat.started[index].clear()
             self.engines[index].close(slot)
+
+    def export(self, seat: Seat) -> dict[int, bytes] | None:
+        """What the stages that export hold of this session, by stage; None: one of them cannot tell now."""
+        states: dict[int, bytes] = {}
+        for index, engine in enumerate(self.engines):
+            state = engine.export_state(seat.slots[index]) if engine.exports else b""
+            if state is None:
+                return None
+            if engine.exports:
+                states[index] = state
+        return states
+
+    def move(self, seat: Seat, states: Mapping[int, bytes]) -> None:
+        """Into other slots, as another worker's engine would take them."""
+        slots = list(seat.slots)
+        for index, state in states.items():
+            old, table, engine = slots[index], self._tables[index], self.engines[index]
+            fresh = table.take()
+            if fresh is None:
+                raise AssertionError(f"stage {self.names[index]} has no slot besides the one that is left")
+            engine.import_state(fresh, state)
+            self._seats[index][fresh] = self._seats[index].pop(old)
+            table.free(old)
+            engine.close(old)
+            slots[index] = fresh
+        seat.slots = tuple(slots)
 
     def cancel(self, seat: Seat, epoch: int) -> None:
         """Orders go before units: what waits is forgotten, and what the engines have is void."""

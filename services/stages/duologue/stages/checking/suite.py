@@ -11,6 +11,7 @@ from duologue.model.engine import StageRefused
 from duologue.model.pipeline import PipelineError, PipelineSpec
 from duologue.protocol.duplex import RealtimeProtocolError
 from duologue.stages.checking import engine_checks as engines
+from duologue.stages.checking import export_checks as exports
 from duologue.stages.checking import plugin_checks as plugin
 from duologue.stages.checking import talk_checks as talks
 from duologue.stages.checking.report import Report, Result
@@ -39,6 +40,7 @@ CHECKS = (
     Check("goes on after a failed unit", talks.goes_on_after_a_failed_unit),
     Check("a full context", talks.survives_a_full_context),
     Check("rebuilt after a loss", talks.is_rebuilt),
+    Check("goes on elsewhere", exports.goes_on_elsewhere),
     Check("close is idempotent", engines.closes_twice),
     Check("refuses when full", engines.refuses_when_full),
     Check("refuses a bad configuration", engines.refuses_what_it_cannot_read),
