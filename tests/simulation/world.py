@@ -11,7 +11,7 @@ import functools
 import logging
 import random
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simulation.client import Client
@@ -228,12 +228,16 @@ class World:
         """What this client does, and how often of a hundred."""
         return TURN_ACTS if client.turn_based else ACTS
 
+    def worker_places(self, specs: tuple[PipelineSpec, ...]) -> Sequence[str]:
+        """What `make_worker` makes one of each."""
+        return specs[0].workers
+
     def make_worker(self, group: str, specs: tuple[PipelineSpec, ...]) -> WorkerNode:
         return WorkerNode(self, f"worker-{group}", group, specs)
 
     async def _start(self) -> None:
         specs, pipelines = self.pipelines()
-        self.workers = [self.make_worker(group, specs) for group in specs[0].workers]
+        self.workers = [self.make_worker(place, specs) for place in self.worker_places(specs)]
         self.shards = [ShardNode(self, f"shard-{n}", pipelines, LIMITS) for n in (1, 2)]
         for node in (*self.workers, *self.shards):
             await node.spawn(node.start())
