@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import contextlib
 import json
 import os
@@ -21,8 +22,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from system.running import PATIENCE_S, RunningSystem, duologue, eventually, status
-from system.talkers import SCRIPT
-from system.wire import INPUT_RATE_HZ, UNIT_MS, level
+from system.talkers import HZ, SCRIPT
+from system.wire import INPUT_RATE_HZ, UNIT_MS, breaks, level
 
 from duologue.client import AudioFormat, DuplexClient, DuplexClientError, ReconnectPolicy, SessionConfig
 
@@ -30,7 +31,7 @@ KINDS: Final = ("gateway", "shard", "worker")
 POLICY: Final = ReconnectPolicy(max_attempts=60, low_s=0.1, high_s=1.0, deadline_s=PATIENCE_S)
 DRAIN_S: Final = 3
 CONFIG: Final = SessionConfig(
-    input_audio=AudioFormat("pcm16", INPUT_RATE_HZ), extra_body={"loopback": {"script": SCRIPT, "audio": "tone:440"}}
+    input_audio=AudioFormat("pcm16", INPUT_RATE_HZ), extra_body={"loopback": {"script": SCRIPT, "audio": f"tone:{HZ}"}}
 )
 
 
@@ -44,6 +45,7 @@ class Speaker:
         """Of responses that failed."""
         self.errors: list[str] = []
         self.resumes = 0
+        self.sound = bytearray()
         self.client = DuplexClient(url, model="loopback", config=CONFIG, reconnect=POLICY, trace=self._frame)
         self._task: asyncio.Task[None] | None = None
 
@@ -69,6 +71,8 @@ class Speaker:
                 self.resumes += 1
             case "error" | "session.closed" | "session.expired" | "session.resync_required":
                 self.errors.append(f"{event['type']}: {event.get('error', event.get('reason', ''))}")
+            case "response.output_audio.delta":
+                self.sound += base64.b64decode(event["delta"])
             case "response.done":
                 self.statuses.append(event["response"]["status"])
                 if event["response"]["status"] == "failed":
@@ -82,6 +86,11 @@ class Speaker:
     def holes(self) -> int:
         """Numbers that are missing, doubled or out of order."""
         return sum(a + 1 != b for a, b in zip([0, *self.seqs], self.seqs, strict=False))
+
+    @property
+    def breaks(self) -> int:
+        """Samples at which its tone does not go on: of units that are missing, doubled or foreign."""
+        return len(breaks(bytes(self.sound), HZ))
 
     def check(self) -> None:
         """Its session lives. Raises what ended it."""
@@ -172,8 +181,10 @@ async def run(sessions: int) -> bool:
             holes, resumes = sum(speaker.holes for speaker in speakers), [speaker.resumes for speaker in speakers]
             completed = sum(speaker.completed for speaker in speakers)
             print(f"{sessions} sessions: {completed} responses completed, {len(failed)} failed {sorted(set(failed))}")
-            print(f"{holes} holes, {min(resumes)} to {max(resumes)} resumes each, errors {errors[:5]}")
-            return not failed and not errors and not holes and min(resumes) >= 1
+            broken = sum(speaker.breaks for speaker in speakers)
+            print(f"{broken} breaks of a tone, {holes} holes, {min(resumes)} to {max(resumes)} resumes each")
+            print(f"errors {errors[:5]}")
+            return not failed and not errors and not holes and not broken and min(resumes) >= 1
 
 
 def main() -> int:
