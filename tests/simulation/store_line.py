@@ -98,6 +98,8 @@ class Line(ScriptRunner):
         session_id = keys[0][3:-1] if script.name == "session/checkpoint" else ""
         if session_id:
             depot.world.witness.checkpoint_asked(session_id)
+        elif script.name == "session/record":
+            depot.world.witness.recording(keys[0][3:-1])
         if self._node.alive and not (session_id and self._node in depot.no_checkpoints_of):
             due = depot.due()
             if depot.delays():

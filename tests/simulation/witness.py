@@ -62,6 +62,8 @@ class Seen:
         """The last event that a checkpoint in the store contains."""
         self.asked_at: float | None = None
         """When the checkpoint that the store has not answered was asked for first."""
+        self.records = False
+        """What it hears is kept in the store, before each checkpoint."""
         self.tripped_until = -1.0
         """Structural events that did not wait may still be under way until then."""
         self.released = False
@@ -126,8 +128,15 @@ class Witness:
             seen.tripped_until = self._world.now + TRIP_ECHO_S
         seen.asked_at = None
 
+    def recording(self, session_id: str) -> None:
+        """A shard sends what was heard."""
+        self.of(session_id).records = True
+
     def _tripped(self, seen: Seen) -> bool:
-        """A checkpoint stays away for so long that structural events do not wait for it."""
+        """A checkpoint stays away for so long that structural events do not wait for it. How long one has waited
+        for what was heard to be kept is not seen here: it may have, while the store is unwell."""
+        if seen.records and self._world.depot.troubled:
+            return True
         return seen.asked_at is not None and self._world.now >= seen.asked_at + STRUCTURAL_WAIT_S
 
     def submitted(self, session_id: str, first_seq: int, entries: Sequence[Entry]) -> None:
