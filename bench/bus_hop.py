@@ -1,8 +1,6 @@
-"""What one hop over the bus costs: CPU of both ends and of ZeroMQ's threads, for 1 to 16 units a message.
+"""What one hop over the ZeroMQ bus costs: CPU of both ends and of ZeroMQ's threads, for 1 to 16 units a message.
 
-    python bench/bus_hop.py [--rounds 1500] [--zmq]
-
-By a stream, as between processes of one machine; `--zmq`: as between machines, without keys.
+    python bench/bus_hop.py [--rounds 1500]
 
 Two endpoints in one process exchange units of 3.9 KB; a burst is sent in one turn of the loop and comes
 back in one.
@@ -19,7 +17,6 @@ from collections.abc import Sequence
 import uvloop
 
 from duologue.bus.link import Link, LinkHandler, Peer, PeerLost
-from duologue.bus.local import LocalEndpoint
 from duologue.bus.messages import AnyMessage, Append
 from duologue.bus.zmq import ZmqEndpoint
 from duologue.fence import StageFence
@@ -55,11 +52,11 @@ class End(LinkHandler):
         """The end of the measurement."""
 
 
-async def measure(rounds: int, of: type[ZmqEndpoint]) -> None:
+async def measure(rounds: int) -> None:
     near, far = End(echo=False), End(echo=True)
     with tempfile.TemporaryDirectory(prefix="hop") as folder:
-        there = of(Peer("far", "worker", "there"), far, f"ipc://{folder}/far")
-        here = of(Peer("near", "shard", "here"), near)
+        there = ZmqEndpoint(Peer("far", "worker", "there"), far, f"ipc://{folder}/far")
+        here = ZmqEndpoint(Peer("near", "shard", "here"), near)
         await there.start()
         await here.start()
         here.dial("far", there.address)
@@ -83,9 +80,7 @@ async def measure(rounds: int, of: type[ZmqEndpoint]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=1500)
-    parser.add_argument("--zmq", action="store_true")
-    options = parser.parse_args()
-    uvloop.run(measure(options.rounds, ZmqEndpoint if options.zmq else LocalEndpoint))
+    uvloop.run(measure(parser.parse_args().rounds))
 
 
 if __name__ == "__main__":

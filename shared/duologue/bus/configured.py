@@ -17,8 +17,8 @@ from typing import Protocol
 from duologue.bus.curve import CurveKeys, read_secret
 from duologue.bus.errors import BusError
 from duologue.bus.link import LinkHandler, Peer
-from duologue.bus.local import LocalEndpoint
 from duologue.bus.machine import LinkOptions
+from duologue.bus.zmq import ZmqEndpoint
 from duologue.bus.zmq_options import ZmqOptions
 
 
@@ -57,13 +57,13 @@ class BusConfig(Protocol):
     def insecure(self) -> bool: ...
 
 
-def listening_endpoint(bus: BusConfig, me: Peer, handler: LinkHandler) -> LocalEndpoint:
+def listening_endpoint(bus: BusConfig, me: Peer, handler: LinkHandler) -> ZmqEndpoint:
     """One that others dial. Raises `BusError` for keys that are missing or none, `OSError` without the folder of
     sockets."""
     return _endpoint(bus, me, handler, bind_address(bus, me))
 
 
-def dialling_endpoint(bus: BusConfig, me: Peer, handler: LinkHandler) -> LocalEndpoint:
+def dialling_endpoint(bus: BusConfig, me: Peer, handler: LinkHandler) -> ZmqEndpoint:
     """One that only dials. Raises `BusError` for keys that are missing or none."""
     return _endpoint(bus, me, handler, "")
 
@@ -104,8 +104,8 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _endpoint(bus: BusConfig, me: Peer, handler: LinkHandler, bind: str) -> LocalEndpoint:
-    return LocalEndpoint(
+def _endpoint(bus: BusConfig, me: Peer, handler: LinkHandler, bind: str) -> ZmqEndpoint:
+    return ZmqEndpoint(
         me,
         handler,
         bind,

@@ -27,7 +27,7 @@ import zmq
 from duologue.bus.errors import BusError
 
 MAX_FRAME_BYTES: Final = 256 * 1024 * 1024
-IPC_PATH_MAX: Final = 107
+_IPC_PATH_MAX: Final = 107
 
 
 class ZmqOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,8 +75,8 @@ def check_address(address: str) -> None:
     if scheme not in ("ipc", "tcp") or not rest:
         raise BusError(f"bus address {address!r}: use ipc://PATH or tcp://HOST:PORT")
     if scheme == "ipc":
-        if len(rest.encode()) > IPC_PATH_MAX:
-            raise BusError(f"bus address {address!r}: the path is longer than {IPC_PATH_MAX} bytes; use a shorter one")
+        if len(rest.encode()) > _IPC_PATH_MAX:
+            raise BusError(f"bus address {address!r}: the path is longer than {_IPC_PATH_MAX} bytes; use a shorter one")
     else:
         host, colon, port = rest.rpartition(":")
         if not host or not colon or not (port == "*" or (port.isdigit() and int(port) < 65536)):

@@ -1,7 +1,7 @@
 """A peer in a process of its own that sends everything back.
 
 Arguments: name, incarnation, address to listen on or "", name and address to dial or "" "", then window,
-expiry, high-water mark, and which endpoint it is: zmq or local.
+expiry and high-water mark.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import sys
 from contract.bus.recorder import Recorder
 
 from duologue.bus.link import Peer
-from duologue.bus.local import LocalEndpoint
 from duologue.bus.machine import LinkOptions
 from duologue.bus.zmq import ZmqEndpoint
 from duologue.bus.zmq_options import ZmqOptions
@@ -22,7 +21,7 @@ async def main(arguments: list[str]) -> None:
     name, incarnation, address, dial_name, dial_address = arguments[:5]
     window, expiry_s, marks = int(arguments[5]), float(arguments[6]), int(arguments[7])
     options = LinkOptions(window_bytes=window, heartbeat_s=expiry_s / 6, expiry_s=expiry_s)
-    endpoint = {"zmq": ZmqEndpoint, "local": LocalEndpoint}[arguments[8]](
+    endpoint = ZmqEndpoint(
         Peer(name, "worker", incarnation),
         Recorder(echo=True),
         address,

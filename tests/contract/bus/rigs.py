@@ -1,4 +1,4 @@
-"""The adapters behind one face, for the contract suite."""
+"""The two adapters behind one face, for the contract suite."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from contract.bus.recorder import Recorder
 from duologue.bus.codec import DATA, decode_header
 from duologue.bus.endpoint import LinkEndpoint
 from duologue.bus.link import LinkHandler, Peer
-from duologue.bus.local import LocalEndpoint
 from duologue.bus.machine import LinkOptions
 from duologue.bus.memory import Fate, MemoryEndpoint, MemoryHub, Policy
 from duologue.bus.zmq import ZmqEndpoint
@@ -145,8 +144,6 @@ class _ProcessRemote(Remote):
 
 
 class ZmqRig(Rig):
-    remote_is = "zmq"
-
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self._folder = folder
@@ -170,7 +167,7 @@ class ZmqRig(Rig):
             sys.executable,
             "-m",
             "contract.bus.echo_process",
-            *(name, incarnation, *way, str(WINDOW), str(EXPIRY_S), str(HIGH_WATER), self.remote_is),
+            *(name, incarnation, *way, str(WINDOW), str(EXPIRY_S), str(HIGH_WATER)),
             cwd=tests,
             env={**os.environ, "PYTHONPATH": str(tests)},
             stdin=asyncio.subprocess.PIPE,
@@ -185,12 +182,3 @@ class ZmqRig(Rig):
             await remote.kill()
             if remote.process.stdin is not None:
                 remote.process.stdin.close()
-
-
-class LocalRig(ZmqRig):
-    """Streams at both ends."""
-
-    remote_is = "local"
-
-    def make(self, me: Peer, handler: LinkHandler, bind: str, options: LinkOptions) -> LinkEndpoint:
-        return LocalEndpoint(me, handler, bind, options=options, zmq_options=ZmqOptions(high_water=HIGH_WATER))

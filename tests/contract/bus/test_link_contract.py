@@ -1,4 +1,4 @@
-"""What every adapter of the Link port promises, run against ZeroMQ, streams and memory."""
+"""What every adapter of the Link port promises, run against ZeroMQ and against memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from contract.bus.recorder import Recorder, unit
-from contract.bus.rigs import WINDOW, LocalRig, MemoryRig, Rig, ZmqRig
+from contract.bus.rigs import WINDOW, MemoryRig, Rig, ZmqRig
 
 from duologue.bus.errors import BusError
 from duologue.bus.link import Link, Peer, PeerLost
@@ -20,15 +20,11 @@ from duologue.bus.messages import Detach
 pytestmark = pytest.mark.contract
 
 
-@pytest.fixture(params=["memory", "zmq", "local"])
+@pytest.fixture(params=["memory", "zmq"])
 async def rig(request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
     # Not tmp_path: a socket's path must be short.
     with tempfile.TemporaryDirectory(prefix="bus") as folder:
-        made: Rig
-        if request.param == "memory":
-            made = MemoryRig()
-        else:
-            made = (ZmqRig if request.param == "zmq" else LocalRig)(Path(folder))
+        made: Rig = MemoryRig() if request.param == "memory" else ZmqRig(Path(folder))
         yield made
         await made.finish()
 
