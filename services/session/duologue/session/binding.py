@@ -229,6 +229,8 @@ class StageBinding:
             return
         if message.fence != self._fence or link not in self._opening:
             return
+        if message.code == "resource_exhausted":
+            self._workers.had_no_room(link, self.pipeline)
         self._lost(message.code, message.message, refused=True)
 
     def on_failed(self, link: Link, message: UnitFailed) -> None:

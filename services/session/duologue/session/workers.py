@@ -4,6 +4,7 @@ Rule 1. A worker takes sessions when both are true: it is in the roster and its 
         of the same incarnation.
 Rule 2. A worker that is missing from the roster is hung up only if its link is down too: a store that
         forgot is no death.
+Rule 3. A worker that had no room is not asked again before the roster has news of it.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ _decoder = msgspec.msgpack.Decoder(WorkerRecord)
 
 
 class Worker:
-    """One stage worker. `bound` counts, for each pipeline, the sessions of this shard that it holds."""
+    """One stage worker. `bound` counts, for each pipeline, the sessions of this shard that it holds; `full` names
+    those for which it has said that it has no room."""
 
-    __slots__ = ("bound", "endpoint", "incarnation", "link", "name", "record")
+    __slots__ = ("bound", "endpoint", "full", "incarnation", "link", "name", "record")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -38,6 +40,7 @@ class Worker:
         self.record: WorkerRecord | None = None
         self.link: Link | None = None
         self.bound: dict[str, int] = {}
+        self.full: set[str] = set()
 
     @property
     def live(self) -> bool:
@@ -55,7 +58,7 @@ class Worker:
 
     def free(self, pipeline: PipelineSpec, stages: Sequence[int]) -> int:
         """How many more sessions of this pipeline fit, as far as is known here; the worker decides."""
-        if not self.live or self.record is None or not self.record.accepting:
+        if not self.live or self.record is None or not self.record.accepting or pipeline.name in self.full:
             return 0
         places = {s.stage: s for s in self.record.stages if s.pipeline == pipeline.name}
         ours = self.bound.get(pipeline.name, 0)
@@ -102,6 +105,7 @@ class StageWorkers:
                 self._dial(member.id, member.endpoint)
             worker.incarnation = member.incarnation
             worker.record = record
+            worker.full.clear()
         for name in [name for name, w in self._workers.items() if name not in seen and w.link is None]:
             del self._workers[name]
             self._hang_up(name)
@@ -118,6 +122,12 @@ class StageWorkers:
         if worker is not None and worker.link is link:
             worker.link = None
             worker.bound.clear()
+
+    def had_no_room(self, link: Link, pipeline: PipelineSpec) -> None:
+        """It has refused a session of this pipeline for want of room."""
+        worker = self._workers.get(link.peer.name)
+        if worker is not None and worker.link is link:
+            worker.full.add(pipeline.name)
 
     def choose(self, pipeline: PipelineSpec) -> Mapping[int, Worker] | None:
         """The worker of each stage: of every group the one with the most room, of those with as much the one whose

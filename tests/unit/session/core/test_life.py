@@ -256,6 +256,16 @@ def test_a_unit_that_sees_two_losses_ends_the_session() -> None:
     assert world.closed == "poison_input"
 
 
+def test_workers_without_room_are_not_blamed_on_a_unit_that_saw_one_loss() -> None:
+    world = World(auto=True)
+    world.say(80)
+    world.fact(StagesLost(world.fences[-1], "worker_lost", "gone"))
+    for _ in range(3):
+        world.fact(StagesLost(world.fences[-1], "resource_exhausted", "no slot", refused=True))
+    assert world.closed is None and error_codes(world.events) == []
+    assert len({effect.fence.binding for effect in world.effects if isinstance(effect, OpenStages)}) == 5
+
+
 def test_stages_that_never_open_end_the_session_with_their_reason() -> None:
     world = World(holds=["ready"])
     world.fact(StagesLost(world.fences[-1], "worker_lost", "gone"))

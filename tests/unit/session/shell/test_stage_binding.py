@@ -124,6 +124,23 @@ async def test_a_refusal_frees_the_other_workers_and_tells_the_core() -> None:
     assert len(rig.facts) == 1
 
 
+async def test_a_worker_without_room_is_asked_again_when_the_roster_has_news_of_it() -> None:
+    rig = Rig(a1="a", b1="b")
+    binding = rig.bind()
+    binding.open(OPEN)
+    rig.hub.on_message(rig.links["a1"], bus.StagesRefused("s", FENCE, "resource_exhausted", "no slot"), [])
+    assert rig.workers.choose(SPEC) is None
+    rig.workers.update([registration("a1", "a", SPEC)])
+    assert rig.workers.choose(SPEC) is not None
+
+
+async def test_what_a_worker_refuses_for_another_reason_is_no_want_of_room() -> None:
+    rig = Rig(a1="a", b1="b")
+    rig.bind().open(OPEN)
+    rig.hub.on_message(rig.links["a1"], bus.StagesRefused("s", FENCE, "ref_audio_required", "no voice"), [])
+    assert rig.workers.choose(SPEC) is not None
+
+
 async def test_a_lost_worker_voids_the_binding_of_its_sessions() -> None:
     rig = Rig(a1="a", a2="a", b1="b")
     for n in range(2):

@@ -3,7 +3,8 @@
 Rule 1. A failure ends the open response as failed and nothing else: the next append, commit and update work.
 Rule 2. Stages that are refused before they were ever open, or lost again and again, end the session.
 Rule 3. A lost binding is replaced; a unit that was under way at two losses is not tried a third time: the
-        session ends with `poison_input`, so that one session cannot take down the fleet.
+        session ends with `poison_input`, so that one session cannot take down the fleet. A worker that has no room
+        is no loss of anything: no unit was there.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def lost(ctx: SessionContext, fact: StagesLost) -> None:
         ctx.error(RealtimeProtocolError(code, fact.message or code))
         closing.close(ctx, code, close_code=1013 if code == "resource_exhausted" else 1011)
         return
-    stages.unbind(ctx, code)
+    stages.unbind(ctx, code, death=not fact.refused)
     end_failed(ctx, code)
     if stages.poisonous(ctx):
         ctx.error(RealtimeProtocolError("poison_input", "a unit of input brought down two workers"))
