@@ -24,6 +24,7 @@ from duologue.protocol.duplex import (
     SessionClose,
     SessionHeartbeat,
     SessionUpdate,
+    TruncateItem,
     message_item,
 )
 from duologue.session.core import Adopted, Covered, Deliver, Delivered, DuplexSessionMachine, FromClient
@@ -117,6 +118,22 @@ def test_a_response_that_was_told_ends_once(ends: bool) -> None:
     assert done["response"]["status"] == ("completed" if ends else "failed")
     assert done["response"]["output"][0]["content"][0]["transcript"] == "one two "
     assert doubles(told + seen) == {}
+
+
+def test_words_whose_sound_was_taken_back_were_not_heard() -> None:
+    world = World(auto=True)
+    world.say(320)
+    world.advance(1.2)
+    told, at = beyond(world, lambda: (world.answer(spoken("one ")), world.answer(spoken("two "))))
+    last = [n for n, body in world.bodies.items() if b"response.output_audio.delta" in body][-1]
+    del world.bodies[last]
+    response_id = pick(told, "response.created")[0]["response_id"]
+    heir_of(world, told=True, at=at)
+    [truncated] = pick(
+        world.send(TruncateItem(item_id=f"item_{response_id}", audio_end_ms=80)), "conversation.item.truncated"
+    )
+    [found] = pick(world.send(RetrieveItem(item_id=truncated["item_id"])), "conversation.item.retrieved")
+    assert found["item"]["content"][0]["transcript"] == "one"
 
 
 def test_a_response_that_was_opened_beyond_the_checkpoint_is_ended_under_its_id() -> None:

@@ -126,6 +126,8 @@ class _Folding:
         """Responses of function calls that have not ended, and what is known of the call."""
         self._turn = ""
         """The last turn that was told."""
+        self._sounded = False
+        """Sound was told since the last words."""
 
     def take(self, event: _Told) -> None:
         self._epoch(event)
@@ -233,6 +235,7 @@ class _Folding:
         ledger.generated_ms += response.format.duration_ms(len(binascii.a2b_base64(delta)))
         ledger.sent(ledger.generated_ms, ctx.now)
         response.spoke = response.has_audio = ctx.state.voiced = True
+        self._sounded = True
 
     def _said(self, response: OpenResponse, delta: str) -> None:
         response.spoke = True
@@ -240,7 +243,9 @@ class _Folding:
         if response.speaks:
             ledger = self._ctx.ledger(response.id)
             ledger.text = response.text
-            ledger.marks.append((len(response.text), round(ledger.generated_ms)))
+            # Words whose sound was taken back are behind all sound that is known.
+            ledger.marks.append((len(response.text), round(ledger.generated_ms) + (not self._sounded)))
+            self._sounded = False
 
     def _end_call(self, response_id: str, item: Item | None) -> None:
         """A function call was told in part: nobody may rely on it."""
