@@ -70,7 +70,8 @@ def how_to_make(venv: str, requires: Sequence[str]) -> str:
     if not os.path.isabs(venv) and (_CHECKOUT / "locks" / "envs" / f"{venv}.txt").exists():
         return f"`make env NAME={venv}` makes it"
     folder = environment_path(venv)
-    packages = " ".join(f"'{name}'" for name in ("duologue[stages]", *requires))
+    ours = f"{_CHECKOUT}[stages]" if (_CHECKOUT / "pyproject.toml").is_file() else "duologue[stages]"
+    packages = " ".join(f"'{name}'" for name in (ours, *requires))
     return f"`python3 -m venv {folder} && {folder}/bin/pip install {packages}` makes it"
 
 

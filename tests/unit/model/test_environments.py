@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from duologue.model.environments import environments_folder, interpreter, probe
+from duologue.model.environments import environments_folder, how_to_make, interpreter, probe
 from duologue.model.pipeline import PipelineError, PipelineSpec, load_pipeline
 
 pytestmark = pytest.mark.unit
@@ -93,3 +93,10 @@ def test_what_is_no_python_is_an_error_that_names_it(tmp_path: Path) -> None:
         probe(str(tmp_path / "no-python"), [], [])
     with pytest.raises(PipelineError, match="exit code 1"):
         probe("/bin/false", [], [])
+
+
+def test_an_environment_of_ones_own_is_made_with_this_checkout_in_it(tmp_path: Path) -> None:
+    """It may be on no index, and must be what runs here."""
+    how = how_to_make(str(tmp_path / "parrot"), ("torch==2.13.0",))
+    mine, checkout = tmp_path / "parrot", Path(__file__).parents[3]
+    assert how == f"`python3 -m venv {mine} && {mine}/bin/pip install '{checkout}[stages]' 'torch==2.13.0'` makes it"
