@@ -66,7 +66,7 @@ BEYOND = {
         ),
     },
 }
-TRIES = 6
+TRIES = 25
 RACES = {
     "test_instructions_may_change_until_the_model_has_heard_something": (
         "it appends two units and expects the listen of the second before the answer to an update sent after the "

@@ -39,6 +39,7 @@ async def busy() -> Gathering:
     """One that has gathered just now, and will not by itself within this test."""
     gathering = Gathering(3600.0, each_s=3600.0)
     Socket(gathering, [], "first").data_received(MEDIA)
+    gathering.window_s = 3600.0
     return gathering
 
 
@@ -54,15 +55,30 @@ async def test_the_window_grows_with_those_who_send_and_has_an_end(monkeypatch: 
     gathering = Gathering(0.040, each_s=0.00125)
     sockets = [Socket(gathering, [], str(n)) for n in range(64)]
     windows = []
-    for senders in (1, 8, 32, 64, 1):
-        now += 1.0  # a census is due: it counts who has sent since the one before
+    for senders in (1, 9, 33, 64, 1):
+        now += 0.3  # a census is due: it counts who has sent since the one before
         sockets[0].data_received(MEDIA)
         for socket in sockets[:senders]:
             gathering._heard.add(socket)
-        now += 1.0
+        now += 0.3
         sockets[0].data_received(MEDIA)
         windows.append(gathering.window_s)
-    assert windows == pytest.approx([0.00125, 0.01, 0.04, 0.04, 0.00125])
+    assert windows == pytest.approx([0.0, 0.01, 0.04, 0.04, 0.0])
+
+
+async def test_who_sent_before_a_silence_is_no_company(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    gathering = Gathering(0.040, each_s=0.00125)
+    for n in range(8):
+        Socket(gathering, [], str(n)).data_received(MEDIA)
+    now += 5.0
+    log: list[tuple[str, bytes]] = []
+    socket = Socket(gathering, log, "alone")
+    for _ in range(2):
+        socket.data_received(MEDIA)
+    assert gathering.window_s == 0.0
+    assert len(log) == 2
 
 
 async def test_control_is_heard_at_once_and_behind_what_was_sent_before_it() -> None:
@@ -91,6 +107,7 @@ async def test_all_are_worked_off_together_and_a_fault_of_one_drops_only_that_on
     gathering = Gathering(0.001, each_s=0.001)
     a, b, c = (Socket(gathering, log, name) for name in "abc")
     Socket(gathering, [], "first").data_received(MEDIA)
+    gathering.window_s = 0.001
     a.data_received(MEDIA)
     b.data_received(MEDIA)
     b._kept[:] = [b"fault"]

@@ -4,8 +4,8 @@ A process that is woken for one frame pays several times what the frame costs, a
 it. Frames of all sockets that arrive within one window are worked off in one turn of the loop: they leave as one
 message to each shard, and stay one batch through the stages and back.
 
-Rule 1. The window grows with the company: `EACH_S` for every socket that has sent sound of late, `GATHER_S` at
-        most. Few sessions leave the machine idle, and need not wait; many would keep it awake.
+Rule 1. The window grows with the company: `EACH_S` for every other socket that has sent sound of late, `GATHER_S` at
+        most. Few sessions leave the machine idle, and need not wait; many would keep it awake. One alone never waits.
 Rule 2. A frame that comes after a quiet window is not kept.
 Rule 3. Only media waits (see `wire`): whatever else a client says is heard at once, after what it sent before.
 """
@@ -20,7 +20,7 @@ _log = logging.getLogger("duologue.gateway")
 
 GATHER_S: Final = 0.040
 EACH_S: Final = 0.00125
-"""32 sockets reach `GATHER_S`."""
+"""33 sockets reach `GATHER_S`."""
 CENSUS_S: Final = 0.25
 """How often the sockets that send are counted."""
 
@@ -65,10 +65,12 @@ class Gathering:
         self._timer = None
         self._gathered_at = now = asyncio.get_running_loop().time()
         keepers, self._keepers = self._keepers, {}
+        if now - self._counted_at >= 2 * CENSUS_S:
+            self._heard.clear()  # who sent before a silence is no company
         self._heard.update(keepers)
         if now - self._counted_at >= CENSUS_S:
             self._counted_at = now
-            self.window_s = min(self._gather_s, self._each_s * len(self._heard))
+            self.window_s = min(self._gather_s, self._each_s * (len(self._heard) - 1))
             self._heard.clear()
         for keeper in keepers:
             try:
