@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import base64
 import json
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -99,6 +100,8 @@ def main() -> None:
     parser.add_argument("--stage-ms", type=float, default=400, help="compute of each of four stages (%(default)s)")
     parser.add_argument("--step", type=int, default=5, help="seconds between the lines (%(default)s)")
     options = parser.parse_args()
+    # A session that falls behind is told so after 8 s; here the curve is wanted.
+    os.environ["DUOLOGUE_SESSION__MAX_INPUT_AGE_S"] = str(2 * options.seconds)
     with tempfile.TemporaryDirectory() as folder:
         path = one_by_one(Path(folder))
         with temporary_system(f"{MODEL},{path}") as state:
