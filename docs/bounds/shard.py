@@ -20,7 +20,7 @@ from duologue.session import (
     opening,
     usage_hook,
 )
-from duologue.session.core import pictures, rebuild, stages, story
+from duologue.session.core import echoes, pictures, rebuild, stages, story
 from duologue.session.core.limits import SessionLimits
 
 _SET = SystemSettings()
@@ -250,6 +250,17 @@ BOUNDS = (
         (
             _SHELL + "test_moving.py::test_so_many_move_at_once_and_the_others_follow",
             _SHELL + "test_moving.py::test_what_takes_too_long_stays",
+        ),
+    ),
+    Bound(
+        "events of a dead shard beyond its checkpoint that an heir remembers",
+        f"{echoes.MAX_TOLD}, for {echoes.VALID_S:g} s",
+        "`session/core/echoes.py`",
+        "the newest are known; whoever attaches next is told of a gap (`session.resync_required`)",
+        ("duologue_session_told_beyond_events_total", "duologue_session_adoptions_total"),
+        (
+            _CORE + "test_told_beyond.py::test_more_than_is_remembered_is_a_gap_and_the_newest_are_known",
+            _CORE + "test_told_beyond.py::test_an_heir_of_the_heir_knows_them_too_and_nobody_for_ever",
         ),
     ),
     Bound(

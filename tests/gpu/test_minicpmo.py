@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from gpu.conftest import load_bench
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers", reason="its environment is not here: `make env NAME=minicpmo`")
@@ -29,13 +28,7 @@ DEVICES = [
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    path = Path(__file__).parents[2] / "bench" / "gpu" / "minicpmo_units.py"
-    spec = importlib.util.spec_from_file_location("bench_gpu_minicpmo_units", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_bench("minicpmo_units")
 
 
 @pytest.fixture

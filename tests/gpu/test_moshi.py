@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
+from gpu.conftest import load_bench
 
 pytest.importorskip("moshi", reason="the environment of the model is not here: `make env NAME=moshi`")
 
@@ -29,13 +27,7 @@ DEVICES = [
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    path = Path(__file__).parents[2] / "bench" / "gpu" / "moshi_ticks.py"
-    spec = importlib.util.spec_from_file_location("bench_gpu_moshi_ticks", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_bench("moshi_ticks")
 
 
 @pytest.mark.parametrize("device", DEVICES)

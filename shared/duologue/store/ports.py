@@ -324,7 +324,7 @@ class Journal(ABC):
 
     @abstractmethod
     async def trim(self, session_id: str, through_seq: int, covered: DeliveryId = ALL) -> Head | None:
-        """Forget what the client has acknowledged, of that what no event after `covered` is part of (of no owner: all).
+        """Forget what the client has acknowledged, but no event after `covered` (of no owner: whatever it is).
         Numbering stays."""
 
     @abstractmethod

@@ -19,7 +19,6 @@ from duologue.session.attachment import Attachment
 from duologue.session.checkpoints import Checkpointer
 from duologue.session.core import commands as facts
 from duologue.session.core import effects as orders
-from duologue.session.core.checkpoints import made_by
 from duologue.session.core.engine_session import Totals
 from duologue.session.detached import YIELD_S
 from duologue.session.inheriting import Inherited
@@ -171,9 +170,7 @@ class Resident:
         self._saved()
         self.runner.post(facts.Covered(order.number))
         owner = self.runner.owner
-        n = made_by(order.body)
-        made = DeliveryId() if n is None else DeliveryId(owner.number, n)
-        self.attachment.tell(Covered(self.session_id, owner, order.applied, made))
+        self.attachment.tell(Covered(self.session_id, owner, order.applied, DeliveryId(owner.number, order.made)))
 
     def refused(self, refusal: Refused) -> None:
         """The store does not take us for this session's owner."""

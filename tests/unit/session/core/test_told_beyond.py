@@ -28,7 +28,7 @@ from duologue.protocol.duplex import (
     message_item,
 )
 from duologue.session.core import Adopted, Covered, Deliver, Delivered, DuplexSessionMachine, FromClient
-from duologue.session.core.echoes import VALID_S, key_of
+from duologue.session.core.echoes import MAX_TOLD, VALID_S, key_of
 
 pytestmark = pytest.mark.unit
 
@@ -209,3 +209,22 @@ def test_what_is_not_known_is_a_gap_until_something_is_delivered(readable: bool)
     assert machine.gap
     machine.handle(Delivered(DeliveryId(2, made + 1)), world.now)
     assert not machine.gap
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_more_than_is_remembered_is_a_gap_and_the_newest_are_known(more: int) -> None:
+    world = World()
+    made, count = world.last_n, MAX_TOLD + more
+    told = tuple(
+        (
+            DeliveryId(1, made + n),
+            json.dumps({"type": "error", "event_id": "e", "error": {"event_id": str(n)}}).encode(),
+        )
+        for n in range(1, count + 1)
+    )
+    machine = DuplexSessionMachine.restore(world.checkpoints[-1].body, plugin=world.plugin, owner=2)
+    machine.handle(Adopted(2, told[-1][0], 1, told), world.now)
+    assert machine.gap == bool(more)
+    echoes = machine._ctx.state.echoes
+    assert len(echoes.told) == MAX_TOLD
+    assert echoes.claim(f"error {count}")

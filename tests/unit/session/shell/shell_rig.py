@@ -141,7 +141,7 @@ class FakeMachine:
 
     def checkpoint(self) -> orders.Checkpoint:
         self.checkpoints += 1
-        return orders.Checkpoint(self.checkpoints, b"state", self.applied)
+        return orders.Checkpoint(self.checkpoints, b"state", self.applied, self.n)
 
     def last_words(self) -> orders.Checkpoint:
         return self.checkpoint()

@@ -12,7 +12,7 @@ from unit.session.shell.shell_rig import FENCE, FakeLink, Shell, owned, through
 
 from duologue.bus import messages as bus
 from duologue.bus.link import PeerLost
-from duologue.fence import CommandNo, Owner
+from duologue.fence import CommandNo, DeliveryId, Owner
 from duologue.protocol.duplex import AppendAudio, Commit, SessionHeartbeat
 from duologue.protocol.realtime.errors import RealtimeProtocolError
 from duologue.session.clockwork import Clockwork
@@ -229,7 +229,7 @@ async def test_a_confirmed_checkpoint_is_told_to_core_and_gateway(shell: Shell) 
     shell.say("s", 1, SessionHeartbeat())
     shell.board.on_message(shell.gateway, bus.WantCovered("s"), [])
     await shell.background.settle()
-    assert shell.gateway.of(bus.Covered) == [bus.Covered("s", owned(1), CommandNo(1, 1))]
+    assert shell.gateway.of(bus.Covered) == [bus.Covered("s", owned(1), CommandNo(1, 1), DeliveryId(1, machine.n))]
     assert machine.covered == CommandNo(1, 1)
     kept = await shell.store.sessions.read_checkpoint("s")
     assert kept is not None

@@ -22,15 +22,6 @@ MAX_SOUND_BYTES: Final = 2 * 1024 * 1024
 """Half a minute at 16 kHz. A turn that is longer is lost with its shard."""
 
 
-class _Made(msgspec.Struct):
-    n: int = 0
-
-
-class _Outbox(msgspec.Struct):
-    outbox: _Made
-
-
-_made = msgspec.msgpack.Decoder(_Outbox).decode
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -74,13 +65,13 @@ class Checkpoints:
         outbox.dirty, self.wanted = False, bool(state.intake.queue)
         state.saving = state.applied
         self.remember(ctx)
-        ctx.effects.append(Checkpoint(outbox.checkpoint, self.good, state.applied.no))
+        ctx.effects.append(Checkpoint(outbox.checkpoint, self.good, state.applied.no, outbox.n))
 
     def last(self, ctx: SessionContext) -> Checkpoint:
         """What an heir goes on from, whatever else is under way."""
         outbox = ctx.state.outbox
         outbox.checkpoint += 1
-        return Checkpoint(outbox.checkpoint, checkpoint_body(ctx), ctx.state.applied.no)
+        return Checkpoint(outbox.checkpoint, checkpoint_body(ctx), ctx.state.applied.no, outbox.n)
 
     def remember(self, ctx: SessionContext) -> None:
         self.good = checkpoint_body(ctx)
@@ -90,14 +81,6 @@ class Checkpoints:
     def snapshot(self, ctx: SessionContext) -> bytes:
         _carry(ctx)
         return _encoder.encode(ctx.state)
-
-
-def made_by(body: bytes) -> int | None:
-    """The last event whose cause this checkpoint contains; None: it is none of this machine, and does not say."""
-    try:
-        return _made(body).outbox.n
-    except msgspec.MsgspecError:
-        return None
 
 
 def _carry(ctx: SessionContext) -> None:

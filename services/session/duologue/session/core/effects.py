@@ -96,6 +96,8 @@ class Checkpoint(Order, frozen=True):
     number: int
     body: bytes
     applied: CommandNo
+    made: int = 0
+    """The last event whose cause it contains."""
 
 
 class RecordInput(Order, frozen=True):
