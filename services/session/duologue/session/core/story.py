@@ -2,14 +2,15 @@
 
 Rule 1. Nothing of what was said: kinds, ids, numbers, sizes, codes and times; no sound, text, argument or message.
         What is shown of a fact or an effect is listed here, field by field; of another kind nothing is but its name.
-Rule 2. Constant memory: the last `LENGTH` steps as tuples of plain values. Names are put to them when they are told.
+Rule 2. Constant memory: the last `LENGTH` steps, each one flat tuple of plain values: a step costs one object, and
+        nothing that the garbage collector has to look at. Names are put to the values when they are told.
 Rule 3. It is no state: no checkpoint holds it, and an heir begins its own.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, get_args
 
 from duologue.protocol.duplex import AppendAudio
@@ -30,10 +31,10 @@ Shown = tuple[Callable[[Any], tuple[Any, ...]], tuple[str, ...]]
 
 
 def _from_client(fact: facts.FromClient) -> tuple[Any, ...]:
-    command = fact.command
+    command, no = fact.command, fact.no
     size = len(command.audio) if isinstance(command, AppendAudio) else 0
-    event_id = command.event_id
-    return command.type, None if event_id is None else event_id[:MAX_ID], size, fact.no.generation, fact.no.n
+    event_id = None if command.event_id is None else command.event_id[:MAX_ID]
+    return command.__struct_config__.tag, event_id, size, no.generation, no.n
 
 
 def _deliver(order: orders.Deliver) -> tuple[Any, ...]:
@@ -89,20 +90,13 @@ EFFECTS: Final[dict[type, Shown]] = {
 
 _NOTHING: Final[Shown] = (lambda _: (), ())
 
-
-def _named(kind: type, shown: Shown) -> Callable[[Any], tuple[Any, ...]]:
-    """Plain values only, the name included: a tuple of such is nothing that the garbage collector has to look at."""
-    name, see = (kind.__name__,), shown[0]
-    return lambda one: name + see(one)
-
-
-_SEE_FACT: Final = {kind: _named(kind, FACTS.get(kind, _NOTHING)) for kind in get_args(facts.SessionCommand)}
-_SEE_EFFECT: Final = {kind: _named(kind, EFFECTS[kind]) for kind in get_args(orders.SessionEffect)}
-_NAMES: Final = {kind.__name__: shown[1] for kind, shown in (FACTS | EFFECTS).items()}
+_SHOWN: Final = {kind: FACTS.get(kind, _NOTHING) for kind in get_args(facts.SessionCommand)} | EFFECTS
+_SEE: Final = {kind: see for kind, (see, _) in _SHOWN.items()}
+_NAMES: Final = {kind.__name__: names for kind, (_, names) in _SHOWN.items()}
 
 
 class Story:
-    """See the module. One step is one tuple."""
+    """See the module."""
 
     __slots__ = ("_steps",)
 
@@ -120,47 +114,38 @@ class Story:
         effects: Sequence[orders.SessionEffect],
     ) -> None:
         """One fact was handled, and this is what came of it. The fence is that after it."""
-        count = len(effects)
-        shown = effects if count <= MAX_SHOWN else effects[:MAX_SHOWN]
-        self._steps.append(
-            (
-                now,
-                state.owner,
-                state.binding,
-                state.epoch,
-                state.turn_id,
-                _SEE_FACT[type(fact)](fact),
-                tuple([_SEE_EFFECT[type(one)](one) for one in shown]) if count else (),
-                count,
-            )
-        )
+        count, kind = len(effects), type(fact)
+        seen = (now, state.owner, state.binding, state.epoch, state.turn_id, count, kind.__name__) + _SEE[kind](fact)
+        for effect in effects if count <= MAX_SHOWN else effects[:MAX_SHOWN]:
+            made = type(effect)
+            seen += (made.__name__,) + _SEE[made](effect)
+        self._steps.append(seen)
 
     def told(self) -> list[dict[str, object]]:
         """Oldest first, ready to be shown. Fields that say nothing are left out."""
         return [_told(*step) for step in self._steps]
 
 
-def _told(
-    at: float,
-    owner: int,
-    binding: int,
-    epoch: int,
-    turn: int,
-    fact: tuple[Any, ...],
-    effects: tuple[tuple[Any, ...], ...],
-    count: int,
-) -> dict[str, object]:
-    told = {"at": round(at, 3), "fact": fact[0], **_fields(fact)}
+def _told(at: float, owner: int, binding: int, epoch: int, turn: int, count: int, *seen: Any) -> dict[str, object]:
+    (fact, fields), *effects = _named(seen)
+    told = {"at": round(at, 3), "fact": fact, **fields}
     told["fence"] = {"owner": owner, "binding": binding, "epoch": epoch, "turn": turn}
-    told["effects"] = [{"effect": one[0], **_fields(one)} for one in effects]
+    told["effects"] = [{"effect": effect, **fields} for effect, fields in effects]
     if count > len(effects):
         told["more_effects"] = count - len(effects)
     return told
 
 
-def _fields(seen: tuple[Any, ...]) -> dict[str, object]:
+def _named(seen: tuple[Any, ...]) -> Iterator[tuple[str, dict[str, object]]]:
+    """The fact, then its effects: each a kind, and what is shown of it."""
+    values = iter(seen)
+    for kind in values:
+        yield kind, _fields(zip(_NAMES[kind], values, strict=False))
+
+
+def _fields(named: Iterable[tuple[str, Any]]) -> dict[str, object]:
     fields: dict[str, object] = {}
-    for name, value in zip(_NAMES.get(seen[0], ()), seen[1:], strict=True):
+    for name, value in named:
         if value is not None and value is not False and value not in ("", b""):
             fields[name] = value.decode("ascii", "replace") if isinstance(value, bytes) else value
     return fields
