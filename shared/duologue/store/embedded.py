@@ -76,6 +76,10 @@ def server_command(
         *persist,
         *("--maxmemory", f"{max_memory_mb}mb", "--maxmemory-policy", "noeviction"),
         *("--latency-tracking", "no"),  # a histogram of each command within each script
+        # By default a node holds 4 KB: each event of sound would be one of its own, allocated twice and cut to size.
+        *("--stream-node-max-bytes", "65536"),
+        # Sound hardly gets smaller, and trying cost most of what writing the append-only file anew costs.
+        *("--rdbcompression", "no"),
         *secret,
     ]
 

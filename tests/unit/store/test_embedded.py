@@ -7,9 +7,11 @@ import select
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from redis import Redis
 
 from duologue.store.embedded import EmbeddedStore, EmbeddedStoreError
 
@@ -52,6 +54,23 @@ def test_a_given_directory_stays(tmp_path: Path) -> None:
     store.stop()
     store.stop()
     assert tmp_path.exists()
+
+
+def test_what_it_is_set_to(tmp_path: Path) -> None:
+    """Nothing is evicted, a kill costs a second at most, and entries of sound share a node."""
+    with EmbeddedStore(tmp_path) as store, closing(Redis.from_url(store.url, decode_responses=True)) as asking:
+        told = asking.config_get("*")
+        wanted = {
+            "maxmemory-policy": "noeviction",
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "stream-node-max-bytes": "65536",
+            "rdbcompression": "no",
+        }
+        assert {name: told[name] for name in wanted} == wanted
+        for seq in range(1, 11):
+            asking.xadd("j", {"b": b"A" * 5500}, f"{seq}-0")
+        assert asking.xinfo_stream("j")["radix-tree-keys"] == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="watches a process by its pidfd")
