@@ -200,7 +200,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="duologue-leaks-") as folder:
         config = Path(folder) / "leaks.toml"
         config.write_text(SETTINGS)
-        with RunningSystem(Path(folder) / "home", "--config", str(config), "--gateways", "2") as system:
+        told = ("--config", str(config), "--gateways", "2", "--standby", "0")  # each shard has a life to be judged by
+        with RunningSystem(Path(folder) / "home", *told) as system:
             soak = Soak(TwoGateways(system), options)
             until(lambda: soak._left() == {}, "the system is at rest before it begins", system.log)
             try:

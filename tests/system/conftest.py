@@ -22,7 +22,8 @@ class TwoGateways:
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoGateways]:
     home: Path = tmp_path_factory.mktemp("served")
-    with RunningSystem(home, "--pipelines", "loopback,loopback-1s,loopback-talk", "--gateways", "2") as system:
+    options = ("--pipelines", "loopback,loopback-1s,loopback-talk", "--gateways", "2", "--standby", "0")
+    with RunningSystem(home, *options) as system:
         yield TwoGateways(system)
 
 

@@ -120,9 +120,10 @@ async def test_ovl_02_places_come_back_however_sessions_end(tmp_path: Path) -> N
     """Each ending three times, two processes killed meanwhile; `make leaks` does it by the thousand."""
     settings = tmp_path / "leaks.toml"
     settings.write_text(SETTINGS)
-    with RunningSystem(tmp_path / "home", "--config", str(settings), "--gateways", "2") as system:
-        options = parser().parse_args(["--cycles", str(3 * len(ENDINGS)), "--kills", "0"])
-        soak = Soak(TwoGateways(system), options)
+    options = ("--config", str(settings), "--gateways", "2", "--standby", "0")
+    with RunningSystem(tmp_path / "home", *options) as system:
+        soaking = parser().parse_args(["--cycles", str(3 * len(ENDINGS)), "--kills", "0"])
+        soak = Soak(TwoGateways(system), soaking)
         await soak.batch(list(ENDINGS), 0)
         await asyncio.to_thread(soak.rest)
         assert soak.faults == [] and len(soak.done) == len(ENDINGS)

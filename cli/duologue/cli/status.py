@@ -84,6 +84,11 @@ def _recorded(member: Registration) -> Any:
     return msgspec.msgpack.decode(member.extra, type=kind) if kind and member.extra else None
 
 
+def _kind(member: Registration) -> str:
+    record = _recorded(member)
+    return f"{member.kind} (standby)" if isinstance(record, ShardRecord) and record.standby else member.kind
+
+
 def _metrics_at(member: Registration) -> str:
     """Host and port that answer `/metrics`."""
     record = record_of(member)
@@ -113,5 +118,5 @@ def _load(members: tuple[Registration, ...]) -> Table:
     for member in sorted(members, key=lambda member: (member.kind, member.id)):
         serves = ", ".join(member.pipelines)
         load, capacity = str(member.load), str(member.capacity)
-        table.add_row(member.kind, member.id, load, capacity, serves, _metrics_at(member))
+        table.add_row(_kind(member), member.id, load, capacity, serves, _metrics_at(member))
     return table

@@ -28,11 +28,11 @@ from duologue.cli.store_address import shown, store_at
 from duologue.cli.supervisor.child import Child
 from duologue.cli.supervisor.gateways import all_ready
 from duologue.cli.supervisor.obituaries import Obituaries
-from duologue.cli.supervisor.plan import SystemPlan, plan_system, write_config
+from duologue.cli.supervisor.plan import SystemPlan, plan_system, standby_by_default, usable_cpus, write_config
 from duologue.cli.supervisor.supervisor import Supervisor
 from duologue.gateway.process import CannotStart, check_exposure
 from duologue.gateway.tls import server_context
-from duologue.runtime.settings import StoreSettings, SystemSettings, load_settings, settings_from
+from duologue.runtime.settings import StoreSettings, SystemSettings, load_document, settings_from
 from duologue.runtime.settings_reading import SettingsError
 from duologue.store.ports import StoreUnavailable
 
@@ -50,6 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gateways", type=int, help="gateways, on ports from --port on (1)")
     parser.add_argument("--gateway-workers", type=int, help="processes that share the port of a gateway (1)")
     parser.add_argument("--shards", type=int, help="session shards (2)")
+    parser.add_argument(
+        "--standby",
+        type=int,
+        help="of these, take new sessions only when the others take none (0; without --shards 1 on few CPUs)",
+    )
     parser.add_argument("--ready-s", type=float, default=READY_S, help="how long everything may take to start (120)")
     parser.add_argument("--insecure", action="store_true", help="serve without keys on an open address")
     parser.add_argument("--tls", action="store_true", help="speak https and wss, with a certificate made here")
@@ -89,24 +94,25 @@ def with_certificate(settings: SystemSettings, home: Home) -> tuple[SystemSettin
     return msgspec.structs.replace(settings, gateway=gateway), str(files.ca)
 
 
-def effective_settings(options: argparse.Namespace) -> SystemSettings:
-    """The file and the environment under the command line. Raises UserError."""
+def effective_settings(options: argparse.Namespace, cpus: int = 0) -> SystemSettings:
+    """The file and the environment under the command line. `cpus`: for those that there are. Raises UserError."""
     try:
-        settings = load_settings(options.config)
+        document = load_document(options.config)
     except SettingsError as error:
         raise UserError(str(error)) from None
     given = {
         "gateway": ("host", "port", "insecure", "tls_cert", "tls_key"),
-        "supervisor": ("gateways", "gateway_workers", "shards", "tls"),
+        "supervisor": ("gateways", "gateway_workers", "shards", "standby", "tls"),
     }
-    document = msgspec.to_builtins(settings)
     for section, keys in given.items():
         # False is a flag that was not given: the settings may have set it.
-        document[section] |= {
+        document[section] = document.get(section, {}) | {
             key: value for key in keys if (value := getattr(options, key)) is not None and value is not False
         }
+    if not document["supervisor"].keys() & {"shards", "standby"}:
+        document["supervisor"]["standby"] = standby_by_default(cpus or usable_cpus())
     if options.redis_url:
-        document["store"]["url"] = options.redis_url
+        document["store"] = document.get("store", {}) | {"url": options.redis_url}
     if options.pipelines:
         document["pipelines"] = list(dict.fromkeys(options.pipelines.split(",")))
     try:
@@ -151,7 +157,8 @@ class _System:
         most_s = settings.supervisor.stop_s / 4
         drains = {
             "gateway": replace(settings.gateway, drain_s=min(settings.gateway.drain_s, most_s)),
-            "session": replace(settings.session, drain_s=min(settings.session.drain_s, most_s)),
+            # Which shard is on standby is told to each: one key of the file they share cannot.
+            "session": replace(settings.session, drain_s=min(settings.session.drain_s, most_s), standby=False),
             # Nobody has a session in a worker once the shards are gone: only one that ends by itself waits.
             "stages": replace(settings.stages, drain_s=min(settings.stages.drain_s, settings.supervisor.stop_s / 2)),
         }

@@ -44,6 +44,8 @@ class ShardRecord(msgspec.Struct, frozen=True):
     """The newest version of a checkpoint that it can go on from. Who does not say so is of a time with one version."""
     writes_state: int = 1
     """The version of those that it saves."""
+    standby: bool = False
+    """New sessions go to it only when no other shard takes them; it inherits like any. Who says nothing is active."""
 
 
 class StageRecord(msgspec.Struct, frozen=True):

@@ -57,6 +57,7 @@ GATEWAY_CERTIFICATES = counter(
 SESSION_LIVE = gauge("session", "live_sessions", "Sessions here.", ["state", "pipeline"])
 SESSION_ACCEPTING = gauge("session", "accepting_sessions", "1: this shard takes new sessions.")
 SESSION_HEADROOM = gauge("session", "headroom_sessions", "Sessions that this shard can still take.")
+SESSION_STANDBY = gauge("session", "standby_ratio", "1: new sessions go here only when no active shard takes them.")
 SESSION_REFUSED = counter("session", "admissions_refused", "Sessions refused at open, by reason.", ["reason"])
 SESSION_ENDED = counter("session", "ended", "Sessions ended, by reason.", ["reason"])
 SESSION_INPUT_PENDING = gauge("session", "pending_input_bytes", "Input accepted and not yet used.")

@@ -136,6 +136,9 @@ class SessionSettings(Section, frozen=True, kw_only=True):
     """What the process is called; empty: made up at start."""
     drain_s: Ratio = 30.0
     """How long it may take after SIGTERM to hand the sessions over and to tell the clients of the others."""
+    standby: bool = False
+    """New sessions go to this shard only when no other one takes them; it inherits and is handed sessions like any. Of
+    the shards of `duologue up`, `[supervisor] standby` decides."""
 
 
 class StageSettings(Section, frozen=True, kw_only=True):
@@ -254,6 +257,13 @@ class SupervisorSettings(Section, frozen=True, kw_only=True):
     """Session shards."""
     stop_s: Span = 10.0
     """How long a process may take to stop before it is killed."""
+    standby: Count = 0
+    """How many of the `shards`, the last ones, are on standby. Where neither key is set, `duologue up` has 1 if it may
+    use fewer than 4 CPUs."""
+
+    def __post_init__(self) -> None:
+        if self.standby >= self.shards:
+            raise ValueError("`standby` must be less than `shards`: one of them has to be active")
 
 
 class SystemSettings(Section, frozen=True, kw_only=True):
@@ -273,6 +283,11 @@ class SystemSettings(Section, frozen=True, kw_only=True):
 
 def load_settings(path: Path | None, environment: Mapping[str, str] = os.environ) -> SystemSettings:
     """The file, if one is given, under the environment. Raises SettingsError."""
+    return settings_from(load_document(path, environment))
+
+
+def load_document(path: Path | None, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """What the file and the environment say, checked, and no default of what they do not. Raises SettingsError."""
     document: dict[str, Any] = {}
     if path is not None:
         try:
@@ -282,9 +297,11 @@ def load_settings(path: Path | None, environment: Mapping[str, str] = os.environ
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingsError(f"{path}: not valid TOML: {error}") from None
     source = str(path) if path is not None else "settings"
-    alone = settings_from(document, source)  # what is wrong in the file is told as the file's
+    settings_from(document, source)  # what is wrong in the file is told as the file's
     merged = with_environment(document, environment, SystemSettings)
-    return alone if merged is document else settings_from(merged, f"{source} with the environment")
+    if merged is not document:
+        settings_from(merged, f"{source} with the environment")
+    return merged
 
 
 def settings_from(document: Mapping[str, Any], source: str = "settings") -> SystemSettings:

@@ -11,7 +11,7 @@ import pytest
 from duologue.cli.errors import UserError
 from duologue.cli.home import Home
 from duologue.cli.supervisor.child import ChildSpec, inherited
-from duologue.cli.supervisor.plan import SystemPlan, plan_system
+from duologue.cli.supervisor.plan import SystemPlan, plan_system, standby_by_default, usable_cpus
 from duologue.runtime.settings import settings_from
 
 pytestmark = pytest.mark.unit
@@ -98,6 +98,19 @@ def test_one_gateway_shares_nothing(tmp_path: Path) -> None:
     (gateway,) = planned(tmp_path, "loopback").gateways
     assert gateway.name == "gateway-1" and options(gateway, "--id") == "gateway-1"
     assert not {"--reuse-port", "--metrics-port"} & set(gateway.argv)
+
+
+@pytest.mark.parametrize(("standby", "told"), [(0, []), (1, ["shard-3"]), (2, ["shard-2", "shard-3"])])
+def test_the_last_shards_are_on_standby(tmp_path: Path, standby: int, told: list[str]) -> None:
+    document = {"pipelines": ["loopback"], "supervisor": {"shards": 3, "standby": standby}}
+    shards = plan_system(settings_from(document), Home(tmp_path), tmp_path / "c.toml", embedded=False).shards
+    assert [spec.name for spec in shards] == ["shard-1", "shard-2", "shard-3"]
+    assert [spec.name for spec in shards if "--standby" in spec.argv] == told
+
+
+def test_where_there_are_few_cpus_one_shard_is_on_standby() -> None:
+    assert [standby_by_default(cpus) for cpus in (1, 2, 3, 4, 64)] == [1, 1, 1, 0, 0]
+    assert usable_cpus() >= 1
 
 
 def test_settings_in_the_environment_reach_children_through_their_configuration_only() -> None:

@@ -15,7 +15,8 @@ from unit.gateway.running import WAIT_S, System
 
 from duologue.bus.link import Link
 from duologue.bus.messages import AnyMessage, CancelTurn, SessionRefused, StartTurn, TurnEvents
-from duologue.gateway.chat import answer, turn
+from duologue.gateway.chat import answer, turn, turns
+from duologue.gateway.router import Router
 from duologue.gateway.service import GatewayService
 
 pytestmark = pytest.mark.unit
@@ -128,6 +129,21 @@ async def test_a_whole_answer_with_what_the_engine_tells_of_usage(rig: Rig) -> N
     assert told["choices"][0]["message"]["content"] == "A cat." and told["choices"][0]["finish_reason"] == "stop"
     assert told["usage"]["total_tokens"] == 7 and told["usage"]["prompt_tokens_details"]["cached_tokens"] == 1
     assert not len(rig.gateway.chat) and not rig.gateway.chat.inside and not rig.shard.cancelled
+
+
+async def test_a_shard_on_standby_answers_what_no_active_one_does(rig: Rig) -> None:
+    served = pipeline("loopback", max_chat_turns=2, chat_turns=1)
+    other = FakeShard(rig.system.hub, rig.system.store, "shard-2")
+    router = Router()
+    for name, active in (("shard-1", rig.shard), ("shard-2", other)):
+        members = [
+            rig.shard.registration(served, standby=active is other),
+            other.registration(pipeline("loopback", max_chat_turns=2), standby=active is rig.shard),
+        ]
+        router.update(members)
+        assert [shard.id for shard in turns._candidates(router, "loopback")][0] == name, "however many turns it has"
+    router.update([rig.shard.registration(served, accepting=False), other.registration(served, standby=True)])
+    assert [shard.id for shard in turns._candidates(router, "loopback")] == ["shard-2"]
 
 
 async def test_usage_that_nobody_told_is_not_made_up(rig: Rig) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
 import pytest
 
 from duologue.gateway.router import MAX_REMEMBERED, Router
@@ -19,9 +20,14 @@ def served(name: str = "m", *, sessions: int = 0, ready: bool = True) -> Pipelin
 
 
 def shard(
-    name: str, *pipelines: PipelineRecord, capacity: int = 8, load: int = 0, accepting: bool = True
+    name: str,
+    *pipelines: PipelineRecord,
+    capacity: int = 8,
+    load: int = 0,
+    accepting: bool = True,
+    standby: bool = False,
 ) -> Registration:
-    record = ShardRecord(pipelines or (served(),), load, capacity, accepting)
+    record = ShardRecord(pipelines or (served(),), load, capacity, accepting, standby=standby)
     return Registration("shard", name, f"{name}-a", f"memory://{name}", extra=encode_record(record))
 
 
@@ -65,6 +71,57 @@ def test_the_order_is_the_same_everywhere_and_hardly_moves_when_a_shard_goes() -
 def test_a_shard_that_cannot_take_the_session_is_left_out(unable: Registration) -> None:
     made = router(shard("a"), unable)
     assert all(chosen(made, f"duplex-{n}") == ["a"] for n in range(20))
+
+
+def test_a_shard_on_standby_comes_behind_all_that_are_active() -> None:
+    """However much room it has; among the active, and among those on standby, the order is as ever."""
+    standing = router(*(shard(name) for name in "ab"), *(shard(name, capacity=800, standby=True) for name in "yz"))
+    plain = router(*(shard(name) for name in "ab"), *(shard(name, capacity=800) for name in "yz"))
+    firsts: Counter[str] = Counter()
+    for n in range(50):
+        order, as_ever = chosen(standing, f"duplex-{n}"), chosen(plain, f"duplex-{n}")
+        assert order == [one for one in as_ever if one in "ab"] + [one for one in as_ever if one in "yz"]
+        firsts[order[0]] += 1
+    assert set(firsts) == {"a", "b"}, "it still spreads over the active ones"
+
+
+@pytest.mark.parametrize("full", [shard("a", load=8), shard("a", served(sessions=4)), shard("a", accepting=False)])
+def test_a_shard_on_standby_takes_what_no_active_one_takes(full: Registration) -> None:
+    made = router(full, shard("z", standby=True))
+    assert chosen(made, "duplex-1") == ["z"] and made.takes("m")
+    made.update([shard("a"), shard("z", standby=True)])
+    assert chosen(made, "duplex-1") == ["a", "z"], "as soon as there is room it is last again"
+
+
+def test_alone_a_shard_on_standby_serves_and_is_ready() -> None:
+    made = router(shard("z", standby=True))
+    assert chosen(made, "duplex-1") == ["z"]
+    assert made.takes() and made.unready() == []
+
+
+def test_a_shard_on_standby_inherits_like_any() -> None:
+    """Shards that look for heirs by themselves know nothing of it: gateways have to ask the same one."""
+    standing = router(shard("a"), shard("b"), shard("z", standby=True), shard("lost"))
+    plain = router(*(shard(name) for name in ("a", "b", "z", "lost")))
+    orders = {tuple(heir.id for heir in standing.heirs(f"duplex-{n}", "lost-a")) for n in range(50)}
+    assert orders == {tuple(heir.id for heir in plain.heirs(f"duplex-{n}", "lost-a")) for n in range(50)}
+    assert {order[0] for order in orders} == {"a", "b", "z"}
+
+
+def test_a_record_that_does_not_say_so_is_of_an_active_shard() -> None:
+    """Of an older release: the key is missing. An older reader passes over it."""
+
+    class Older(msgspec.Struct, frozen=True):
+        pipelines: tuple[PipelineRecord, ...]
+        sessions: int
+        max_sessions: int
+        accepting: bool = True
+
+    old = msgspec.msgpack.encode(Older((served(),), 0, 8))
+    made = router(Registration("shard", "a", "a-a", extra=old), shard("z", standby=True))
+    assert chosen(made, "duplex-1") == ["a", "z"]
+    read = msgspec.msgpack.decode(shard("z", standby=True).extra, type=Older)
+    assert (read.max_sessions, read.accepting) == (8, True)
 
 
 def test_heirs_are_the_living_that_take_sessions_in_an_order_that_all_agree_on() -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -19,6 +20,9 @@ from duologue.model.environments import interpreter
 from duologue.model.pipeline import PipelineError, PipelineSpec
 from duologue.runtime.settings import SystemSettings
 from duologue.store.embedded import find_server, server_command
+
+FEW_CPUS: Final = 4
+"""Below, two active shards take a core from somebody who has work for it."""
 
 
 class SystemPlan(msgspec.Struct, frozen=True):
@@ -36,11 +40,30 @@ def plan_system(settings: SystemSettings, home: Home, config: Path, *, embedded:
     return SystemPlan(
         store=(_store(home),) if embedded else (),
         workers=tuple(_workers(pipelines, config)),
-        shards=tuple(
-            _service("session", f"shard-{n}", "shard", config) for n in range(1, settings.supervisor.shards + 1)
-        ),
+        shards=tuple(_shards(settings, config)),
         gateways=tuple(_gateways(settings, config)),
     )
+
+
+def standby_by_default(cpus: int) -> int:
+    """How many of the default shards are on standby. A shard is one core of Python: where there are few, two active
+    ones only halve each other's batches, and the second is there to inherit."""
+    return 1 if cpus < FEW_CPUS else 0
+
+
+def usable_cpus() -> int:
+    """CPUs that this process, and so its children, may run on."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this system
+        return os.cpu_count() or 1
+
+
+def _shards(settings: SystemSettings, config: Path) -> Iterator[ChildSpec]:
+    """The last ones are on standby."""
+    shards, standby = settings.supervisor.shards, settings.supervisor.standby
+    for n in range(1, shards + 1):
+        yield _service("session", f"shard-{n}", "shard", config, *(["--standby"] if n > shards - standby else []))
 
 
 def _gateways(settings: SystemSettings, config: Path) -> Iterator[ChildSpec]:

@@ -1,8 +1,8 @@
 """Which shard a session goes to, and who is there at all, as the registry last told. SANS-I/O.
 
-Rule 1. A new session goes to the first shard, in the weighted rendezvous order of its id, that takes it.
-        A session whose shard is lost goes to the first of the others that can read what it saved: every gateway and
-        shard computes the same order.
+Rule 1. A new session goes to the first shard, in the weighted rendezvous order of its id, that takes it; to one on
+        standby only when no active one does. A session whose shard is lost goes to the first of the others, on
+        standby or not, that can read what it saved: every gateway and shard computes the same order.
 Rule 2. An owner is found by its incarnation, never by its name: a restarted shard owns nothing.
 """
 
@@ -104,14 +104,14 @@ class Router:
         return any(shard.takes(model) for shard in self._by_incarnation.values())
 
     def candidates(self, session_id: str, model: str) -> list[Shard]:
-        """The shards that take this session, best first."""
+        """The shards that take this session, best first: those on standby behind all others."""
         able = [shard for shard in self._by_incarnation.values() if shard.takes(model)]
-        able.sort(key=lambda shard: weight(session_id, shard.id, shard.record.max_sessions), reverse=True)
+        able.sort(key=lambda shard: (shard.record.standby, -weight(session_id, shard.id, shard.record.max_sessions)))
         return able
 
     def heirs(self, session_id: str, lost: str) -> list[Shard]:
-        """The shards that may inherit a session of the incarnation `lost`, best first. Full or not: an heir makes
-        room that it would not make for a new session."""
+        """The shards that may inherit a session of the incarnation `lost`, best first. Full or not, on
+        standby or not: an heir makes room that it would not make for a new session."""
         wrote = self._wrote.get(lost, 0)
         able = [
             shard

@@ -14,6 +14,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from duologue.bus.errors import BusError
 from duologue.model.pipeline import PipelineError
 from duologue.runtime import metrics
@@ -45,9 +47,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", type=Path, help="the system's TOML file")
     parser.add_argument("--id", default="", help="what this shard is called")
     parser.add_argument("--record", type=Path, metavar="DIR", help="record every session there, for replay")
+    parser.add_argument("--standby", action="store_true", help="take new sessions only when no other shard does")
     options = parser.parse_args(argv)
     try:
         settings = load_settings(options.config)
+        if options.standby:
+            session = msgspec.structs.replace(settings.session, standby=True)
+            settings = msgspec.structs.replace(settings, session=session)
         shard = build_shard(settings, id=options.id, record_to=options.record)
     except (SettingsError, PipelineError, BusError, OSError) as error:
         return _cannot_start(str(error))

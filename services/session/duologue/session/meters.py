@@ -162,6 +162,7 @@ class Meters:
         admission, tallies = shard.admission, shard.tallies
         metrics.SESSION_ACCEPTING.set(admission.accepting)
         metrics.SESSION_HEADROOM.set(admission.headroom)
+        metrics.SESSION_STANDBY.set(shard.options.standby)
         self._refused.follow(admission.refused)
         self._chat.follow(shard.chat.results)
         for pipeline in shard.pipelines:

@@ -73,6 +73,7 @@ def options_of(settings: SystemSettings, id: str, *, record_to: Path | None = No
         expiry_s=settings.bus.expiry_s,
         record_to=record_to,
         usage=settings.usage,
+        standby=session.standby,
         shutdown_s=session.drain_s,
     )
 

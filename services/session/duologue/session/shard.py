@@ -109,6 +109,8 @@ class ShardOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Of the registration."""
     record_to: Path | None = None
     usage: UsageSettings = UsageSettings()
+    standby: bool = False
+    """New sessions are to go to others, as long as one of them takes any. Only gateways read it."""
     shutdown_s: float = 10.0
 
 
@@ -274,6 +276,7 @@ class Shard:
             operator_token=self.operator.token,
             reads_state=STATE_VERSION,
             writes_state=STATE_VERSION,
+            standby=self.options.standby,
         )
         return Registration(
             kind="shard",
@@ -305,8 +308,9 @@ class Shard:
                 self._end_threads()
         self._started = True
         _log.info(
-            "shard %s is ready at %s: at most %d sessions of %s",
+            "shard %s is ready%s at %s: at most %d sessions of %s",
             self.options.id,
+            " on standby" if self.options.standby else "",
             self.endpoint.address,
             self.options.max_sessions,
             ", ".join(pipeline.name for pipeline in self.pipelines),

@@ -34,7 +34,7 @@ class Metered:
         pipelines = [SimpleNamespace(name=shell.spec.name)]
         shard = SimpleNamespace(
             pipelines=pipelines,
-            options=SimpleNamespace(id="shard-1"),
+            options=SimpleNamespace(id="shard-1", standby=True),
             incarnation="life",
             manager=shell.manager,
             admission=shell.admission,
@@ -78,6 +78,7 @@ async def test_sessions_headroom_and_refusals(metered: Metered) -> None:
     await shell.open("one-too-many")
     assert metered.value('live_sessions{pipeline="toy",state="attached"}') == 4
     assert metered.value("headroom_sessions") == 0
+    assert metered.value("standby_ratio") == 1
     assert metered.grown('admissions_refused_total{reason="shard_full"}') == 1
 
 

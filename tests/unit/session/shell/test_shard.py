@@ -136,9 +136,9 @@ class Fleet:
         self.shard = self.make_shard()
         self.endpoints: list[MemoryEndpoint] = []
 
-    def make_shard(self) -> Shard:
+    def make_shard(self, *, standby: bool = False) -> Shard:
         return Shard(
-            ShardOptions(id="shard-1", max_sessions=4),
+            ShardOptions(id="shard-1", max_sessions=4, standby=standby),
             pipelines=load_served([PIPELINE]),
             store=self.store,
             make_endpoint=lambda me, handler: self.hub.endpoint(me, handler, "memory://shard-1"),
@@ -220,7 +220,13 @@ async def test_the_registration_says_what_is_served(fleet: Fleet) -> None:
     assert (record.accepting, record.sessions) == (True, 0)
     assert (record.reads_state, record.writes_state) == (STATE_VERSION, STATE_VERSION)
     assert record.operator_token == fleet.shard.operator.token != ""
-    assert fleet.shard.not_ready_because() == ""
+    assert fleet.shard.not_ready_because() == "" and not record.standby
+
+
+def test_a_shard_on_standby_says_so_and_takes_sessions_all_the_same() -> None:
+    described = Fleet().make_shard(standby=True)._describe()
+    record = msgspec.msgpack.decode(described.extra, type=ShardRecord)
+    assert (record.standby, record.accepting, described.capacity) == (True, True, 4)
 
 
 async def test_a_session_that_is_resumed_elsewhere_loses_nothing(fleet: Fleet) -> None:

@@ -1,7 +1,8 @@
 """The chat turns of one gateway: how many there may be, who hears of the bus for them, and which shard takes one.
 
 Rule 1. At most `limit` at once, the reading of their requests included; a further one is 503.
-Rule 2. Shards are asked in the order of how much room they have; only one that is full makes us ask the next.
+Rule 2. Shards are asked in the order of how much room they have, those on standby last; only one that is full makes
+        us ask the next.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def _candidates(router: Router, model: str) -> list[Shard]:
         raise exhausted("no session service is reachable")
     if model not in router.models:
         raise RealtimeProtocolError("model_not_found", f"there is no model {model[:80]!r}", param="model")
-    able: list[tuple[int, Shard]] = []
+    able: list[tuple[bool, int, Shard]] = []
     declared = False
     for shard in router.shards:
         pipeline = shard.pipeline(model)
@@ -111,8 +112,8 @@ def _candidates(router: Router, model: str) -> list[Shard]:
             continue
         declared = True
         if shard.record.accepting and pipeline.ready:
-            able.append((pipeline.chat_turns, shard))
+            able.append((shard.record.standby, pipeline.chat_turns, shard))
     if not declared:
         raise RealtimeProtocolError("model_not_supported", f"{model} answers no chat completions", param="model")
-    able.sort(key=lambda one: one[0])
-    return [shard for _, shard in able]
+    able.sort(key=lambda one: one[:2])
+    return [shard for _, _, shard in able]
