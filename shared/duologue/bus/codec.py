@@ -116,6 +116,9 @@ class BatchWriter:
         if not sizes:
             return
         self._sizes += sizes
+        if max(sizes) < PACK_BYTES:
+            self._small += frames
+            return
         for frame, size in zip(frames, sizes, strict=True):
             (self._small if size < PACK_BYTES else self._large).append(frame)
 

@@ -14,7 +14,7 @@ from enum import Enum
 
 from duologue.bus.codec import Batch, Header
 from duologue.bus.link import Frame, Link, LinkHandler, PeerLost
-from duologue.bus.machine import LinkMachine, State
+from duologue.bus.machine import LIVE, LinkMachine, State
 from duologue.bus.messages import AnyMessage
 
 
@@ -167,7 +167,7 @@ class DrivenLink(Link):
         on_message = self._around.handler.on_message
         machine = self.machine
         for message, frames in zip(batch.messages, batch.frames, strict=True):
-            if machine.state is not State.LIVE:
+            if machine.state is not LIVE:
                 return
             try:
                 on_message(self, message, frames)
