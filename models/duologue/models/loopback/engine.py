@@ -69,7 +69,7 @@ def build(pipeline: PipelineSpec, stage_index: int) -> StageEngine:
 class _Place:
     """What a stage keeps of a slot."""
 
-    __slots__ = ("compute_s", "config", "fail", "incarnation", "jitter_s", "seed", "speed")
+    __slots__ = ("compute_s", "computes", "config", "fail", "incarnation", "jitter_s", "seed", "speed")
 
     def __init__(self, incarnation: int, config: StageConfig, stage: int) -> None:
         self.incarnation = incarnation
@@ -77,6 +77,7 @@ class _Place:
         self.speed = config.speed
         self.compute_s = config.compute_ms / 1000
         self.jitter_s = config.jitter_ms / 1000
+        self.computes = bool(self.compute_s or self.jitter_s)
         self.seed = (config.seed * 0x9E3779B97F4A7C15 + stage) & _MASK
         self.fail = config.fail if config.fail is not None and config.fail.stage == stage else None
 
@@ -144,7 +145,7 @@ class LoopbackStage(StageEngine):
                 emissions.append(Emission(unit.slot, self.to, unit.unit, unit.turn_id, failure=failure))
                 continue
             head, frames, costs = self.step(place, unit)
-            if costs:
+            if costs and place.computes:
                 pause = max(pause, place.compute_time(unit.unit))
             emissions.append(Emission(unit.slot, self.to, unit.unit, unit.turn_id, head, frames))
         if pause:
@@ -155,7 +156,7 @@ class LoopbackStage(StageEngine):
         places = self._places
         for unit in batch:
             place = places[unit.slot.index]
-            if place.compute_s or place.jitter_s or place.fail is not None:
+            if place.computes or place.fail is not None:
                 return True
         return False
 

@@ -8,6 +8,8 @@ Rule 3. A step takes what is there, up to the engine's `max_batch`, and never wa
 
 from __future__ import annotations
 
+from itertools import islice
+
 from duologue.stages.cursor import MAX_WAITING, Cursor, Entry
 
 
@@ -40,6 +42,7 @@ class ReadyQueue:
             return False
         waiting.append(entry)
         if len(waiting) == 1:
+            entry.since = entry.arrived
             self._line_up(cursor)
         return True
 
@@ -47,8 +50,7 @@ class ReadyQueue:
         """The units of one step."""
         cursors: list[Cursor] = []
         for line in (self._urgent, self._ready, self._replays):
-            while line and len(cursors) < limit:
-                cursor = next(iter(line))
+            for cursor in list(islice(line, limit - len(cursors))):
                 del line[cursor]
                 cursors.append(cursor)
         batch = [cursor.take(now) for cursor in cursors]

@@ -31,6 +31,12 @@ class Spread:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
+    def add_all(self, values: Sequence[float]) -> None:
+        bounds, counts = self._bounds, self._counts
+        for value in values:
+            counts[bisect_left(bounds, value)] += 1
+        self._sum += sum(values)
+
     def tell(self) -> None:
         for place, count in enumerate(self._counts):
             if count:
@@ -66,8 +72,7 @@ class StageCounts:
         self.units += units
         self._batch.add(units)
         self._compute.add(compute_s)
-        for wait_s in waits_s:
-            self._queue.add(wait_s)
+        self._queue.add_all(waits_s)
 
     def fail(self, code: str) -> None:
         self.failed[code] = self.failed.get(code, 0) + 1

@@ -10,29 +10,26 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+import msgspec
+
 from duologue.model.engine import Slot, StageUnit
 
 MAX_WAITING: Final = 64
 """Units that one session may have waiting in one stage; one more fails with `stage_backlog`."""
 
 
-class Entry:
+class Entry(msgspec.Struct, eq=False):
     """One unit on its way through one stage."""
 
-    __slots__ = ("arrived", "cursor", "deadline_s", "last", "since", "unit", "urgent")
-
-    def __init__(
-        self, cursor: Cursor, unit: StageUnit, now: float, deadline_s: float, last: bool, urgent: bool
-    ) -> None:
-        self.cursor = cursor
-        self.unit = unit
-        self.arrived = now
-        self.since = now
-        """When it could first be taken: its own predecessors do not count against its deadline."""
-        self.deadline_s = deadline_s
-        self.last = last
-        """False: more of the same unit follows from the stage before."""
-        self.urgent = urgent
+    cursor: Cursor
+    unit: StageUnit
+    arrived: float
+    deadline_s: float
+    last: bool
+    """False: more of the same unit follows from the stage before."""
+    urgent: bool
+    since: float = 0.0
+    """When it could first be taken, or was: its own predecessors do not count against its deadline."""
 
 
 class Cursor:

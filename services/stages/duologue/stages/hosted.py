@@ -101,7 +101,8 @@ class HostedStage:
             return False
         if self._gathering.window_s:
             entry.cursor.arrived(entry)
-        self._sink.want_pump(self)
+        if not self.pump_wanted:
+            self._sink.want_pump(self)
         return True
 
     def cancel(self, cursor: Cursor, epoch: int) -> tuple[list[int], list[int]]:
