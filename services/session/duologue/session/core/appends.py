@@ -20,7 +20,7 @@ UNHEARD_MS = 2000.0
 def source_format(ctx: SessionContext, name: str | None, rate: int | None) -> AudioFormat:
     """The format of a payload: what it says of itself, else what the session has by now."""
     current = ctx.state.config.input_format
-    if name is None and rate is None:
+    if name in (None, current.name) and rate in (None, current.rate):
         return current
     default = DUPLEX_RATE_HZ if ctx.dialect is Dialect.duplex else OPENAI_RATE_HZ
     name = current.name if name is None else name
@@ -81,8 +81,7 @@ def place(ctx: SessionContext, command: AppendAudio, pcm: bytes, ms: float, verd
     intake.append_ms = ms
     speech = _is_speech(ctx, command, pcm) if verdict is None else verdict.speech
     ctx.observed.heard(ctx.now, ms, speech=speech)
-    wants_barge_in = overlap.asks_for_barge_in(command)
-    if wants_barge_in and not ctx.capabilities.supports_barge_in:
+    if not ctx.capabilities.supports_barge_in and overlap.asks_for_barge_in(command):
         ctx.error(
             RealtimeProtocolError("barge_in_unsupported", "this model cannot be interrupted"),
             command.event_id,
@@ -97,7 +96,7 @@ def place(ctx: SessionContext, command: AppendAudio, pcm: bytes, ms: float, verd
     elif speech and not owned:
         input_state.speech_started(ctx, start_ms if command.audio_start_ms is None else command.audio_start_ms)
     began = None if verdict is None else verdict.began
-    ctx.state.sound.sees |= bool(command.video_frames)
+    state.sound.sees |= bool(command.video_frames)
     segment = Segment(len(pcm), start_ms, speech, command.force_listen, video_frames=command.video_frames)
     if overlap.applies(ctx, command):
         duration_ms = ms if command.duration_ms is None else command.duration_ms

@@ -51,6 +51,7 @@ class SessionContext:
         "now",
         "observed",
         "overflow",
+        "plans",
         "plugin",
         "rebuilds",
         "rules",
@@ -69,6 +70,7 @@ class SessionContext:
         self.plugin = plugin
         self.model = model
         self.traits: ModelTraits = plugin.traits
+        self.plans = self.traits.answers == "plan"
         self.limits = state.limits
         self.dialect = state.dialect
         self.duplex = state.dialect is Dialect.duplex
@@ -88,7 +90,7 @@ class SessionContext:
         self.voice = Voice()
         self.voice.take_up(state.sound.voice_carry)
         self.view = SessionView(state.session_id, state.config)
-        self.rules = rules_for(state.config, plans=self.traits.answers == "plan")
+        self.rules = rules_for(state.config, plans=self.plans)
         digest = blake2b(b"%d" % state.owner, key=state.seed[:64], digest_size=12).hexdigest()
         self.event_prefix = f"event_{digest[:16]}"
         self.spread = int(digest[16:], 16)
@@ -98,10 +100,6 @@ class SessionContext:
     @property
     def auto(self) -> bool:
         return self.state.config.auto_response
-
-    @property
-    def plans(self) -> bool:
-        return self.traits.answers == "plan"
 
     @property
     def response(self) -> OpenResponse | None:

@@ -23,15 +23,13 @@ def next_deadline(ctx: SessionContext) -> float | None:
     if life.closing:
         return outbox.saved_at + ctx.limits.journal_deadline_s if outbox.held and not outbox.breaker else None
     config = state.config
-    # The usual session first: this is asked after every fact.
+    times = [config.max_session_s]
     if life.detached_at < 0:
-        times = [life.active_at + config.idle_timeout_s, config.max_session_s]
+        times.append(life.active_at + config.idle_timeout_s)
     else:
-        times = [config.max_session_s]
-    if life.detached_at >= 0:
-        times.append(life.detached_at + state.config.disconnect_grace_s)
+        times.append(life.detached_at + config.disconnect_grace_s)
     if not life.warned and ctx.duplex:
-        times.append(max(state.config.max_session_s - WARNING_S, 0.0))
+        times.append(max(config.max_session_s - WARNING_S, 0.0))
     if outbox.outstanding:
         if outbox.held and not outbox.breaker:
             times.append(outbox.saved_at + ctx.limits.journal_deadline_s)

@@ -74,12 +74,14 @@ def pop(ctx: SessionContext) -> Queued:
 def catch_up(ctx: SessionContext) -> None:
     """Nothing waits: what was applied before its turn is in order now."""
     state = ctx.state
-    for one in sorted(state.ahead, key=lambda one: one.no):
-        if one.no > state.applied.no:
-            state.applied = Applied(one.no, one.event_id or state.applied.event_id, state.applied.audio_end_ms)
-    state.ahead = []
-    if round(state.intake.clock_ms) != state.applied.audio_end_ms:
-        state.applied = Applied(state.applied.no, state.applied.event_id, round(state.intake.clock_ms))
+    if state.ahead:
+        for one in sorted(state.ahead, key=lambda one: one.no):
+            if one.no > state.applied.no:
+                state.applied = Applied(one.no, one.event_id or state.applied.event_id, state.applied.audio_end_ms)
+        state.ahead = []
+    applied, end_ms = state.applied, round(state.intake.clock_ms)
+    if end_ms != applied.audio_end_ms:
+        state.applied = Applied(applied.no, applied.event_id, end_ms)
 
 
 def drop_input(ctx: SessionContext) -> None:

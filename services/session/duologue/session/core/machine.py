@@ -124,12 +124,16 @@ class DuplexSessionMachine:
     # -- the end of a step --------------------------------------------------------------------------------
 
     def _settle(self) -> None:
+        """What a step may have made due; hardly any has."""
         ctx = self._ctx
-        rebuild.settle(ctx)
+        state = ctx.state
+        if state.rebuild.opened is not None or state.rebuild.due:
+            rebuild.settle(ctx)
         if ctx.overflow:
             overflow.settle(ctx)
         self._checkpoints.save_if_due(ctx)
-        closing.finish(ctx)
+        if state.life.closing:
+            closing.finish(ctx)
 
     def _recover(self, mark: int) -> list[SessionEffect]:
         """Restore the last good state and tell; a fault in here ends the session without another word."""

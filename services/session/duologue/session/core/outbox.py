@@ -62,12 +62,13 @@ class DuplexOutputBuffer(msgspec.Struct):
         return len(self.sent) + len(self.held)
 
     def fits(self, size: int, reserved: bool, limits: SessionLimits) -> bool:
-        if self.size_bytes + size <= limits.max_output_bytes and self.events < limits.max_output_events:
+        size_bytes, events = self.size_bytes + size, len(self.sent) + len(self.held)
+        if size_bytes <= limits.max_output_bytes and events < limits.max_output_events:
             return True
         return (
             reserved
-            and self.size_bytes + size <= limits.max_output_bytes + limits.reserve_output_bytes
-            and self.events < limits.max_output_events + limits.reserve_output_events
+            and size_bytes <= limits.max_output_bytes + limits.reserve_output_bytes
+            and events < limits.max_output_events + limits.reserve_output_events
         )
 
     def crowded(self, limits: SessionLimits) -> bool:
@@ -109,7 +110,7 @@ class DuplexOutputBuffer(msgspec.Struct):
 
     def acknowledge(self, through: int, of: int = 0) -> list[Entry]:
         """Forget what the egress has written; returns it. `of`: the owner that `through` counts under; 0: ourselves."""
-        count = 0
+        count = size = 0
         for entry in self.sent:
             if entry.of == of:
                 if entry.n > through:
@@ -117,11 +118,12 @@ class DuplexOutputBuffer(msgspec.Struct):
             elif of and (not entry.of or entry.of > of):
                 break  # made after all that is acknowledged
             count += 1
+            size += len(entry.body)
         if not count:
             return []
         gone = self.sent[:count]
         del self.sent[:count]
-        self.size_bytes -= sum(len(entry.body) for entry in gone)
+        self.size_bytes -= size
         return gone
 
     def purge(self, response_id: str) -> int:

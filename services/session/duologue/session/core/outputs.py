@@ -44,8 +44,7 @@ def stage_output(ctx: SessionContext, out: StageOutput) -> None:
         if ctx.state.epoch != epoch:
             stages.forget(ctx, out.unit)
             return
-    if out.last:
-        stages.landed(ctx, out)
+    if out.last and stages.landed(ctx, out):
         stages.pump(ctx)
         silence.expect(ctx)
 

@@ -19,7 +19,7 @@ def expect(ctx: SessionContext) -> None:
     if ctx.plans:
         _expect_in_gap(ctx)
         return
-    response = ctx.response
+    response = ctx.state.response
     if response is None:
         return
     if stages.real_input_waits(ctx):
@@ -59,10 +59,12 @@ def _first(ctx: SessionContext) -> float:
 
 def heard_input(ctx: SessionContext) -> None:
     """Real input resets the chain."""
-    ctx.state.intake.gap_at, ctx.state.intake.gap_units = -1.0, 0
-    if ctx.response is not None:
-        ctx.response.next_silence_at = -1.0
-        ctx.response.continuations = 0
+    state = ctx.state
+    state.intake.gap_at, state.intake.gap_units = -1.0, 0
+    response = state.response
+    if response is not None:
+        response.next_silence_at = -1.0
+        response.continuations = 0
 
 
 def due(ctx: SessionContext) -> OpenResponse | None:

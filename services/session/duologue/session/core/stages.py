@@ -183,9 +183,7 @@ def relay(ctx: SessionContext, out: StageOutput) -> None:
         flight.places += 1
         flight.relayed = True
     attempt, urgent = (0, False) if flight is None else (flight.attempt, flight.urgent)
-    ctx.effects.append(
-        Submit(ctx.state.fence, out.to_stage, out.unit, out.turn_id, out.head, out.frames, attempt, urgent)
-    )
+    ctx.effects.append(Submit(out.fence, out.to_stage, out.unit, out.turn_id, out.head, out.frames, attempt, urgent))
 
 
 def consumed(ctx: SessionContext, unit: int) -> None:
@@ -195,18 +193,20 @@ def consumed(ctx: SessionContext, unit: int) -> None:
         flight.relayed = True
 
 
-def landed(ctx: SessionContext, out: StageOutput) -> None:
-    """One stage is through with a unit."""
+def landed(ctx: SessionContext, out: StageOutput) -> bool:
+    """One stage is through with a unit. False: others are not."""
     flight = ctx.state.sound.flights.get(out.unit)
     if flight is None:
-        return
+        return True
     flight.relayed = True
     flight.places -= 1
-    if flight.places <= 0:
-        heard(ctx, out.unit)
-        if flight.is_input and not flight.continuation:
-            # The converter may hold back a few samples: half a unit is neither this one nor the next.
-            ctx.observed.unit_landed(flight.start_ms + 1.5 * ctx.traits.unit_ms, ctx.now)
+    if flight.places > 0:
+        return False
+    heard(ctx, out.unit)
+    if flight.is_input and not flight.continuation:
+        # The converter may hold back a few samples: half a unit is neither this one nor the next.
+        ctx.observed.unit_landed(flight.start_ms + 1.5 * ctx.traits.unit_ms, ctx.now)
+    return True
 
 
 def forget(ctx: SessionContext, unit: int) -> Flight | None:
