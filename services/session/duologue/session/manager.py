@@ -46,6 +46,8 @@ _log = logging.getLogger("duologue.session")
 
 RETRY_INPUT_MS = 500
 """Told with `input_backpressure`: a unit or two are consumed in that time."""
+_LIMITED = (AppendAudio, Commit)
+"""Commands of which only so much may wait."""
 
 BEHIND_S = 5.0
 """For so long after sound was refused because its model is too slow, a session counts as behind."""
@@ -179,7 +181,7 @@ class DuplexSessionManager:
         if frames:
             command = command.attach(frames)
         fact = facts.FromClient(message.no, command)
-        admitted = self._admitted(resident, fact) if isinstance(command, AppendAudio | Commit) else fact
+        admitted = self._admitted(resident, fact) if isinstance(command, _LIMITED) else fact
         resident.runner.post(admitted)
 
     def _admitted(self, resident: Resident, fact: facts.FromClient) -> facts.SessionCommand:

@@ -50,8 +50,8 @@ class GatewaySink(Sink):
         self._owner = owner
 
     def take(self, events: Sequence[Event]) -> bool:
-        message = Deliveries(self._session_id, self._owner, tuple([delivery for delivery, _ in events]))
-        return self.link.send(message, [body for _, body in events])
+        deliveries, bodies = zip(*events, strict=True)
+        return self.link.send(Deliveries(self._session_id, self._owner, deliveries), bodies)
 
     def invalidate(self, response_id: str, through_epoch: int) -> None:
         self.link.send(Invalidate(self._session_id, self._owner, response_id, through_epoch))
@@ -107,7 +107,7 @@ class SessionOutput:
 
     def flush(self) -> None:
         """Hand over what waits, as far as the egress takes it. It may acknowledge from inside."""
-        if self._flushing:
+        if self._flushing or not self._unsent:
             return
         self._flushing = True
         try:

@@ -168,7 +168,7 @@ class DuplexSessionRunner:
                 self._perform(effect)
         except Exception as error:
             self._break(error)
-        self._work_off()
+        self._work_off(self._loop.time())
 
     def post(self, fact: facts.SessionCommand) -> None:
         """One fact, in order. Never raises."""
@@ -181,8 +181,7 @@ class DuplexSessionRunner:
             self._keep(fact)
             return
         self._busy = True
-        self._step(fact)
-        self._work_off()
+        self._work_off(self._step(fact))
 
     def hold(self) -> orders.Checkpoint:
         """Handle nothing more, and say with what an heir may go on."""
@@ -213,8 +212,10 @@ class DuplexSessionRunner:
                 return
         self._break(RuntimeError("the mailbox is full"))
 
-    def _step(self, fact: facts.SessionCommand) -> None:
-        now = self._loop.time() - self._opened_at
+    def _step(self, fact: facts.SessionCommand) -> float:
+        """Have the machine handle one fact; the loop's time at which it did."""
+        at = self._loop.time()
+        now = at - self._opened_at
         if self._recorder is not None:
             self._recorder.record(fact, now)
         self._until_sample -= 1
@@ -230,22 +231,22 @@ class DuplexSessionRunner:
                 self._perform(effect)
         except Exception as error:
             self._break(error)
+        return at
 
-    def _work_off(self) -> None:
-        """Everything in the mailbox, then what is due at the end of a turn."""
+    def _work_off(self, at: float) -> None:
+        """Everything in the mailbox, then what is due at the end of a turn; its last step was taken at `at`."""
         mailbox = self._mailbox
         while mailbox and not self._broken:
-            self._step(mailbox.take())
+            at = self._step(mailbox.take())
         self._busy = False
         if self.finished:
             return
         self._output.flush()
-        self._arm()
+        self._arm(self._machine.next_deadline())
         if self.turned is not None:
             self.turned()
-        clockwork = self._clockwork
-        if clockwork.next < inf:
-            clockwork.run_due(self._loop.time())
+        if self._clockwork.next <= at:
+            self._clockwork.run_due(at)
 
     # -- effects ---------------------------------------------------------------------------------------
 
@@ -340,8 +341,8 @@ class DuplexSessionRunner:
 
     # -- time ------------------------------------------------------------------------------------------
 
-    def _arm(self) -> None:
-        deadline = self._machine.next_deadline()
+    def _arm(self, deadline: float | None) -> None:
+        """Have an alarm at the machine's next deadline, or before."""
         if deadline is None:
             return
         when = self._opened_at + deadline + _TIMER_MARGIN_S
@@ -364,7 +365,7 @@ class DuplexSessionRunner:
                 return
             self.post(facts.Tick())
         else:
-            self._arm()
+            self._arm(deadline)
 
     # -- the end ---------------------------------------------------------------------------------------
 
