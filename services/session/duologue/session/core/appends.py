@@ -29,11 +29,17 @@ def source_format(ctx: SessionContext, name: str | None, rate: int | None) -> Au
 
 def model_bytes(ctx: SessionContext, size: int, source: AudioFormat) -> int:
     """What so many bytes of a format are at the model's rate."""
-    return round(source.duration_ms(size) * ctx.traits.input_rate_hz / 1000) * 4
+    return model_bytes_of(ctx, source.duration_ms(size))
 
 
-def check(ctx: SessionContext, command: AppendAudio, source: AudioFormat) -> None:
-    """Refuse what the model does not take, and what there is no room for. Raises RealtimeProtocolError."""
+def model_bytes_of(ctx: SessionContext, ms: float) -> int:
+    """What so much sound is at the model's rate."""
+    return round(ms * ctx.traits.input_rate_hz / 1000) * 4
+
+
+def check(ctx: SessionContext, command: AppendAudio, ms: float) -> None:
+    """Refuse what the model does not take, and what there is no room for, of `ms` of sound. Raises
+    RealtimeProtocolError."""
     capabilities = ctx.capabilities
     takes = (*capabilities.required_input_modalities, *capabilities.optional_input_modalities)
     refusal = ""
@@ -47,7 +53,7 @@ def check(ctx: SessionContext, command: AppendAudio, source: AudioFormat) -> Non
         refusal = "This duplex model requires video_frames on input_audio_buffer.append"
     if refusal:
         raise RealtimeProtocolError("invalid_input_modality", refusal)
-    make_room(ctx, model_bytes(ctx, len(command.audio), source) + sum(map(len, command.video_frames)))
+    make_room(ctx, model_bytes_of(ctx, ms) + sum(map(len, command.video_frames)))
     input_age.check(ctx)
 
 

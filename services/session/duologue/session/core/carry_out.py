@@ -117,4 +117,5 @@ def carry_out(ctx: SessionContext, command: DuplexCommand) -> None:
 
 def _append(ctx: SessionContext, command: AppendAudio) -> None:
     source = appends.source_format(ctx, command.format, command.sample_rate_hz)
-    appends.take(ctx, command, source, conversions.sound(ctx, command, source))
+    ms = source.duration_ms(len(command.audio))
+    appends.place(ctx, command, conversions.sound(ctx, command, source, ms), ms)

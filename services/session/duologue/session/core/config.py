@@ -16,7 +16,6 @@ from duologue.protocol.duplex import (
     SessionRuntimeView,
     SessionUpdate,
     SessionUpdated,
-    SessionView,
     changed,
     session_object,
 )
@@ -49,8 +48,7 @@ def put_in_force(ctx: SessionContext, new: SessionConfig) -> None:
     """From here on the session is so configured. Another turn detection begins anew, amid what is being said."""
     state, rules = ctx.state, ctx.rules
     state.config = new
-    ctx.view = SessionView(state.session_id, new)
-    ctx.rules = rules_for(new, plans=ctx.plans)
+    ctx.configured(new)
     if ctx.rules != rules:
         state.detection = Detection(active=state.intake.speech_open, heard_at=ctx.now, floor_ms=state.intake.clock_ms)
         state.sound.preroll.clear()

@@ -18,6 +18,7 @@ from duologue.protocol.duplex import (
     DuplexCapabilities,
     DuplexEvent,
     RealtimeProtocolError,
+    SessionConfig,
     SessionView,
     error_event,
     project,
@@ -39,6 +40,7 @@ class SessionContext:
     what soxr cannot give away and are re-creatable from the state."""
 
     __slots__ = (
+        "auto",
         "capabilities",
         "dialect",
         "duplex",
@@ -89,17 +91,18 @@ class SessionContext:
         self.ears = Ears(state.config.input_format, self.traits.input_rate_hz, state.sound.carry)
         self.voice = Voice()
         self.voice.take_up(state.sound.voice_carry)
-        self.view = SessionView(state.session_id, state.config)
-        self.rules = rules_for(state.config, plans=self.plans)
+        self.configured(state.config)
         digest = blake2b(b"%d" % state.owner, key=state.seed[:64], digest_size=12).hexdigest()
         self.event_prefix = f"event_{digest[:16]}"
         self.spread = int(digest[16:], 16)
 
-    # -- what is asked all the time ---------------------------------------------------------------------
+    def configured(self, config: SessionConfig) -> None:
+        """What follows from the configuration in force."""
+        self.auto = config.auto_response
+        self.view = SessionView(self.state.session_id, config)
+        self.rules = rules_for(config, plans=self.plans)
 
-    @property
-    def auto(self) -> bool:
-        return self.state.config.auto_response
+    # -- what is asked all the time ---------------------------------------------------------------------
 
     @property
     def response(self) -> OpenResponse | None:

@@ -15,9 +15,9 @@ from duologue.session.core.context import SessionContext
 from duologue.session.core.ears import Conversion, Converted, Ears
 
 
-def sound(ctx: SessionContext, command: AppendAudio, source: AudioFormat) -> bytes:
-    """An append at the model's rate. Raises RealtimeProtocolError."""
-    appends.check(ctx, command, source)
+def sound(ctx: SessionContext, command: AppendAudio, source: AudioFormat, ms: float) -> bytes:
+    """An append of `ms` at the model's rate. Raises RealtimeProtocolError."""
+    appends.check(ctx, command, ms)
     return ctx.ears.hear(command.audio, source).tobytes() if command.audio else b""
 
 
@@ -31,18 +31,14 @@ def item_sound(ctx: SessionContext, command: CreateItem) -> bytes:
     return b"".join(sounds)
 
 
-def is_short(ctx: SessionContext, command: AppendAudio, source: AudioFormat) -> bool:
-    """Its sound is converted here."""
-    return source.duration_ms(len(command.audio)) <= ctx.limits.inline_audio_ms
-
-
 def long_work(ctx: SessionContext, command: DuplexCommand) -> Conversion | None:
     """The work of a command whose sound is too long to convert here."""
     if isinstance(command, AppendAudio):
         source = appends.source_format(ctx, command.format, command.sample_rate_hz)
-        if is_short(ctx, command, source):
+        ms = source.duration_ms(len(command.audio))
+        if ms <= ctx.limits.inline_audio_ms:
             return None
-        appends.check(ctx, command, source)
+        appends.check(ctx, command, ms)
         ctx.ears.hear(b"", source)
         return Conversion(ctx.traits.input_rate_hz, ((source, command.audio),), ctx.ears.export())
     if isinstance(command, CreateItem) and command.audio:

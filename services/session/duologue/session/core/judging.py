@@ -21,7 +21,7 @@ def ask(ctx: SessionContext, no: CommandNo | None, command: AppendAudio, queued:
     before = intake.ears_carry or ctx.ears.export()
     pcm = queued.pcm if queued is not None else None
     if pcm is None:
-        pcm = conversions.sound(ctx, command, source)
+        pcm = conversions.sound(ctx, command, source, source.duration_ms(len(command.audio)))
     if not listening.completes_frame(ctx, pcm):
         intake.ears_carry = b""
         listening.take_unjudged(ctx, command, source, pcm)
@@ -48,9 +48,10 @@ def _heard_ahead(ctx: SessionContext, queued: Queued) -> bytes | None:
     if queued.pcm is not None or not isinstance(command, AppendAudio):
         return queued.pcm
     source = appends.source_format(ctx, command.format, command.sample_rate_hz)
-    if conversions.is_short(ctx, command, source):
+    ms = source.duration_ms(len(command.audio))
+    if ms <= ctx.limits.inline_audio_ms:
         try:
-            queued.pcm = conversions.sound(ctx, command, source)
+            queued.pcm = conversions.sound(ctx, command, source, ms)
         except RealtimeProtocolError:
             return None
     return queued.pcm
