@@ -293,7 +293,7 @@ class Egress:
 
     def _refused(self, refused: JournalRefused, flying: int) -> list[Frame]:
         self._waiting_since = None
-        if refused.reason == "gone" and self._live_end and self._has_end():
+        if refused.reason == "gone" and self._live_end and self.has_end:
             self._released = True
             self._forget_kept()
             return []
@@ -319,7 +319,8 @@ class Egress:
             self._replace_queue(deque())
         return frames
 
-    def _has_end(self) -> bool:
+    @property
+    def has_end(self) -> bool:
         """Whether the session's last event waits here."""
         newest = self._queue[-1] if self._queue else (self._numbered[-1] if self._unsent else None)
         return newest is not None and newest.what.close_code != 0

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 from unit.gateway.fake_shard import FakeShard
-from unit.gateway.running import WAIT_S, System
+from unit.gateway.running import WAIT_S, System, turn
 
 from duologue.bus.messages import Deliveries, Delivery
 from duologue.fence import CommandNo, Owner
 from duologue.gateway import rehoming
+from duologue.gateway.wire import RealtimeSocket
 from duologue.protocol.duplex import SessionHeartbeat
 
 pytestmark = pytest.mark.unit
@@ -115,6 +116,27 @@ async def test_it_is_told_soon_that_the_session_is_over(system: System) -> None:
     await system.store.sessions.release(session_id, owner)
     await lose(system)
     assert await client.closing() == (1012, "shard_lost")
+
+
+async def test_an_end_that_came_before_the_shard_was_lost_closes_the_socket(system: System) -> None:
+    client, created = await system.open()
+    session_id = created["session"]["id"]
+    owner = system.shard.sessions[session_id].owner
+    [attachment] = system.services[0].attachments
+    with pytest.MonkeyPatch.context() as full:
+        full.setattr(RealtimeSocket, "has_room", lambda self: False)
+        system.shard.say(session_id, {"type": "session.closed"}, close_code=1013, close_reason="output_backpressure")
+        await turn()
+        assert attachment.outbound.has_end
+        await system.store.journal.release(session_id, owner)  # as a shard does it that has waited long enough
+        await system.store.sessions.release(session_id, owner)
+        await lose(system)
+        async with asyncio.timeout(WAIT_S):
+            assert await rehoming.Rehoming(attachment).run() is None
+        assert attachment.ended is None
+    attachment.outbound.drained()
+    assert await client.closing() == (1013, "output_backpressure")
+    assert client.types()[-1] == "session.closed"
 
 
 async def test_nobody_waits_for_ever(system: System, monkeypatch: pytest.MonkeyPatch) -> None:

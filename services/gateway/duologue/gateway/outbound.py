@@ -52,6 +52,11 @@ class Outbound(Sink):
         """The number of the last event that was sent to the client or journaled for it, ever."""
         return 0 if self._pump is None else self._pump.egress.seq
 
+    @property
+    def has_end(self) -> bool:
+        """The session's last event waits here, behind whatever else is to be written."""
+        return self._pump is not None and self._pump.egress.has_end
+
     def begin(self, owner: Owner, head: Head) -> None:
         """This process is the egress, by the claim that answered `head`."""
         attachment = self._attachment

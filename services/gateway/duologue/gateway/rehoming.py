@@ -6,6 +6,8 @@ Rule 2. The journal is claimed anew before the attachment: what was under way is
         there, or it is told again by the owner. No number is given twice.
 Rule 3. Commands that the owner has not applied are sent again, in order, before any new one.
 Rule 4. It ends with an answer: after `PATIENCE_S` of a store that answers the client is told `shard_lost`.
+Rule 5. A session that is over needs no shard where its last event is here already: the client reads it, however slowly,
+        and its socket is closed as that says.
 """
 
 from __future__ import annotations
@@ -38,13 +40,15 @@ class Rehoming:
         self._began = self._gateway.now()
         self._asked = 0
         self._claims = 0
+        self._over = False
+        """The session is, and all that is left to tell of it is here."""
 
     async def run(self) -> Replayable | None:
-        """What is to be replayed before the session goes on; None: the attachment has ended."""
+        """What is to be replayed before the session goes on; None: the attachment has ended, or will."""
         attachment, gateway = self._attachment, self._gateway
         until, away_until = self._began + PATIENCE_S, self._began + AWAY_S
         why = "no shard has taken the session over"
-        while attachment.ended is None and gateway.now() < min(until, away_until):
+        while attachment.ended is None and not self._over and gateway.now() < min(until, away_until):
             try:
                 home = await self._look()
             except StoreUnavailable as error:
@@ -54,16 +58,20 @@ class Rehoming:
                 gateway.tally.moved("ok", gateway.now() - self._began)
                 return home
             await asyncio.sleep(EVERY_S)
-        gateway.tally.moved("ended" if attachment.ended is not None else "given_up")
-        attachment.give_up(why)
+        ended = self._over or attachment.ended is not None
+        gateway.tally.moved("ended" if ended else "given_up")
+        if not ended:
+            attachment.give_up(why)
         return None
 
     async def _look(self) -> Replayable | None:
-        """One attempt. None: not yet, or the attachment has ended. Raises StoreUnavailable."""
+        """One attempt. None: not yet, or all is over. Raises StoreUnavailable."""
         attachment, gateway = self._attachment, self._gateway
         found = await gateway.sessions.look_up(attachment.session_id)
         if found is None:
-            attachment.give_up("the session has ended")
+            self._over = attachment.outbound.has_end
+            if not self._over:
+                attachment.give_up("the session has ended")
             return None
         if found.record.generation > attachment.generation:
             attachment.replaced()

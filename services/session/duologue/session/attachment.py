@@ -5,12 +5,16 @@ Rule 2. `Attached` states what is covered, so it waits for the checkpoint that c
         event leaves meanwhile. The gateway has claimed the journal already: our own egress is off first.
 Rule 3. An egress number grows with each claim; what is known of it here is a lower bound for the next.
 Rule 4. A session whose opening gateway is lost before it said anything is closed: its client never had it.
+Rule 5. A session that ends as the link to its gateway breaks is left to that gateway for a while, which holds the
+        client's socket and comes back: once we have journaled the end, all that the store has of it is deleted.
 """
 
 from __future__ import annotations
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import Callable
+from math import inf
 
 from duologue.bus.link import Link
 from duologue.bus.messages import (
@@ -74,6 +78,7 @@ class Attachment:
 
     __slots__ = (
         "_attaching",
+        "_back_by",
         "_greeting",
         "_make_egress",
         "_own",
@@ -94,6 +99,8 @@ class Attachment:
         self._own: OwnEgress | None = None
         self._attaching: Attach | None = None
         self._greeting: bytes | None = None
+        self._back_by = -inf
+        """Until then a gateway that was lost may come back for the end of the session."""
         self.numbering = Numbering()
         self.link = link
         self.acknowledged = False
@@ -155,6 +162,14 @@ class Attachment:
         self._runner.output.point_at(self._own)
         self._own.start(after_s)
 
+    def _leave_the_end(self) -> None:
+        """Rule 5. What is not journaled yet waits here."""
+        wait_s = self._back_by - asyncio.get_running_loop().time()
+        self._back_by = -inf
+        if wait_s > 0:
+            self._stop_own()
+            self._journal_ourselves(wait_s)
+
     # -- attach ----------------------------------------------------------------------------------------
 
     def attach(self, link: Link, message: Attach) -> None:
@@ -177,6 +192,7 @@ class Attachment:
         self.link = link
         self._attaching = message
         self._greeting = None
+        self._back_by = -inf
         self._runner.output.point_at(None)
         self._runner.post(facts.Attached(message.generation))
         if self._attaching is message and not self._covered():
@@ -189,6 +205,8 @@ class Attachment:
     def _turned(self) -> None:
         if self._attaching is not None and self._covered():
             self._answer()
+        elif self._back_by > -inf and self._runner.closing:
+            self._leave_the_end()
 
     def on_credit(self) -> None:
         """The gateway's link takes more again."""
@@ -238,14 +256,19 @@ class Attachment:
         self._journal_ourselves()
         self._runner.post(facts.Detached(generation, clean))
 
-    def gateway_lost(self, link: Link) -> None:
-        """The link is gone, and with it whatever socket was behind it."""
+    def gateway_lost(self, link: Link, back_s: float = 0.0) -> None:
+        """The link is gone, and with it whatever socket was behind it; or its gateway lives, and is back within
+        `back_s`."""
         if self.link is not link:
             return
         abandoned = not self.acknowledged
         self.detach(self.generation)
         if abandoned:
             self._runner.post(facts.CloseRequested("open_abandoned"))
+            return
+        self._back_by = asyncio.get_running_loop().time() + back_s
+        if self._runner.closing:
+            self._leave_the_end()
 
     def _stop_own(self) -> None:
         own, self._own = self._own, None

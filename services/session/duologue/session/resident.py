@@ -163,7 +163,7 @@ class Resident:
     def gateway_lost(self, link: Link) -> None:
         if self._parked is not None and self._parked[0] is link:
             self._parked = None
-        self.attachment.gateway_lost(link)
+        self.attachment.gateway_lost(link, YIELD_S)
 
     def _confirmed(self, order: orders.Checkpoint) -> None:
         self.touched_at = asyncio.get_running_loop().time()

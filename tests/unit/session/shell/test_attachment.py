@@ -13,6 +13,7 @@ from duologue.fence import CommandNo
 from duologue.protocol.duplex import SessionHeartbeat
 from duologue.session.core import commands as facts
 from duologue.session.core import effects as orders
+from duologue.session.detached import YIELD_S
 
 pytestmark = pytest.mark.unit
 
@@ -72,6 +73,39 @@ async def test_a_lost_gateway_detaches_its_sessions_only(shell: Shell) -> None:
     shell.board.on_lost(shell.gateway, PeerLost(shell.gateway.peer, "silent"))
     assert facts.Detached(1) in mine.handled
     assert facts.Detached(1) not in theirs.handled
+
+
+@pytest.mark.parametrize("ends_first", [True, False])
+async def test_an_end_is_left_to_a_gateway_whose_link_broke_just_then(shell: Shell, ends_first: bool) -> None:
+    machine = await opened(shell)
+    lost = PeerLost(shell.gateway.peer, "gap")
+    ending = facts.CloseRequested("bye")
+    if ends_first:
+        shell.manager.residents[0].runner.post(ending)
+        shell.board.on_lost(shell.gateway, lost)
+    else:
+        shell.board.on_lost(shell.gateway, lost)
+        assert shell.egresses[-1].after_s == 0.0
+        shell.manager.residents[0].runner.post(ending)
+    assert [egress.running for egress in shell.egresses] == [False] * (len(shell.egresses) - 1) + [True]
+    assert 0.0 < shell.egresses[-1].after_s <= YIELD_S
+    shell.manager.residents[0].runner.post(facts.CheckpointWanted())
+    assert shell.egresses[-1].running
+    again = FakeLink("g1", "gateway")
+    shell.board.on_message(again, bus.Attach("s", 1, 9, "g1"), [])
+    [attached] = again.of(bus.Attached)
+    assert attached.end is not None and numbers(again) == [machine.n]
+    assert shell.egresses[-1].stopped
+    shell.board.on_message(again, bus.Delivered("s", owned(1), 9, through(1, machine.n), machine.n), [])
+    await shell.turn()
+    assert len(shell.manager) == 0
+
+
+async def test_an_end_does_not_wait_for_a_client_that_has_left(shell: Shell) -> None:
+    await opened(shell)
+    shell.board.on_message(shell.gateway, bus.Detach("s", 1), [])
+    shell.manager.residents[0].runner.post(facts.CloseRequested("bye"))
+    assert [(egress.running, egress.after_s) for egress in shell.egresses] == [(True, 0.0)]
 
 
 async def test_a_resume_is_told_where_the_session_stands_and_gets_what_nobody_acknowledged(
