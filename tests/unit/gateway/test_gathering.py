@@ -37,7 +37,7 @@ class Socket(RealtimeSocket):
 
 async def busy() -> Gathering:
     """One that has gathered just now, and will not by itself within this test."""
-    gathering = Gathering(3600.0, each_s=3600.0)
+    gathering = Gathering(3600.0)
     Socket(gathering, [], "first").data_received(MEDIA)
     gathering.window_s = 3600.0
     return gathering
@@ -45,14 +45,17 @@ async def busy() -> Gathering:
 
 async def test_the_first_after_a_quiet_time_does_not_wait() -> None:
     log: list[tuple[str, bytes]] = []
-    Socket(Gathering(3600.0, each_s=3600.0), log, "a").data_received(MEDIA)
+    Socket(Gathering(3600.0), log, "a").data_received(MEDIA)
     assert log == [("a", MEDIA)]
 
 
-async def test_the_window_grows_with_those_who_send_and_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("longest_s", [0.040, 0.080, 0.0])
+async def test_the_window_grows_with_those_who_send_and_has_an_end(
+    monkeypatch: pytest.MonkeyPatch, longest_s: float
+) -> None:
     now = 100.0
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
-    gathering = Gathering(0.040, each_s=0.00125)
+    gathering = Gathering(longest_s)
     sockets = [Socket(gathering, [], str(n)) for n in range(64)]
     windows = []
     for senders in (1, 9, 33, 64, 1):
@@ -63,13 +66,13 @@ async def test_the_window_grows_with_those_who_send_and_has_an_end(monkeypatch: 
         now += 0.3
         sockets[0].data_received(MEDIA)
         windows.append(gathering.window_s)
-    assert windows == pytest.approx([0.0, 0.01, 0.04, 0.04, 0.0])
+    assert windows == pytest.approx([0.0, longest_s / 4, longest_s, longest_s, 0.0])
 
 
 async def test_who_sent_before_a_silence_is_no_company(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
-    gathering = Gathering(0.040, each_s=0.00125)
+    gathering = Gathering(0.040)
     for n in range(8):
         Socket(gathering, [], str(n)).data_received(MEDIA)
     now += 5.0
@@ -104,7 +107,7 @@ async def test_a_socket_keeps_no_more_than_its_bound() -> None:
 
 async def test_all_are_worked_off_together_and_a_fault_of_one_drops_only_that_one() -> None:
     log: list[tuple[str, bytes]] = []
-    gathering = Gathering(0.001, each_s=0.001)
+    gathering = Gathering(0.001)
     a, b, c = (Socket(gathering, log, name) for name in "abc")
     Socket(gathering, [], "first").data_received(MEDIA)
     gathering.window_s = 0.001

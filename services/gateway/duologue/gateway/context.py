@@ -55,7 +55,7 @@ class Gateway:
     limits: SessionLimits = SessionLimits()
     """What the shards grant, as far as a provisional session states it."""
     tally: Tally = field(default_factory=Tally)
-    gathering: Gathering = field(default_factory=Gathering)
+    gathering: Gathering = field(default_factory=lambda: Gathering(GatewaySettings().gather_ms / 1000))
     draining: bool = False
     sockets: set[ClientSocket] = field(default_factory=set)
     emptied: asyncio.Event = field(default_factory=asyncio.Event)

@@ -4,8 +4,9 @@ A process that is woken for one frame pays several times what the frame costs, a
 it. Frames of all sockets that arrive within one window are worked off in one turn of the loop: they leave as one
 message to each shard, and stay one batch through the stages and back.
 
-Rule 1. The window grows with the company: `EACH_S` for every other socket that has sent sound of late, `GATHER_S` at
-        most. Few sessions leave the machine idle, and need not wait; many would keep it awake. One alone never waits.
+Rule 1. The window grows with the company, by an equal share for each other socket that has sent sound of late, until
+        `COMPANY` of them fill it. Few sessions leave the machine idle, and need not wait; many would keep it awake.
+        One alone never waits.
 Rule 2. A frame that comes after a quiet window is not kept.
 Rule 3. Only media waits (see `wire`): whatever else a client says is heard at once, after what it sent before.
 """
@@ -18,9 +19,8 @@ from typing import Final, Protocol
 
 _log = logging.getLogger("duologue.gateway")
 
-GATHER_S: Final = 0.040
-EACH_S: Final = 0.00125
-"""33 sockets reach `GATHER_S`."""
+COMPANY: Final = 32
+"""Other sockets, from which on the window is as long as it gets."""
 CENSUS_S: Final = 0.25
 """How often the sockets that send are counted."""
 
@@ -38,9 +38,9 @@ class Keeper(Protocol):
 class Gathering:
     """Of one process."""
 
-    def __init__(self, gather_s: float = GATHER_S, each_s: float = EACH_S) -> None:
+    def __init__(self, gather_s: float) -> None:
+        """`gather_s`: the longest window; 0: nothing waits."""
         self._gather_s = gather_s
-        self._each_s = each_s
         self.window_s = 0.0
         self._keepers: dict[Keeper, None] = {}
         self._heard: set[Keeper] = set()
@@ -70,7 +70,7 @@ class Gathering:
         self._heard.update(keepers)
         if now - self._counted_at >= CENSUS_S:
             self._counted_at = now
-            self.window_s = min(self._gather_s, self._each_s * (len(self._heard) - 1))
+            self.window_s = self._gather_s * min(COMPANY, len(self._heard) - 1) / COMPANY
             self._heard.clear()
         for keeper in keepers:
             try:

@@ -27,6 +27,7 @@ from duologue.gateway.connect_rate import ConnectRate
 from duologue.gateway.context import Gateway
 from duologue.gateway.fleet import Fleet
 from duologue.gateway.front_door import PER_WAITING_SOCKET, FrontDoor
+from duologue.gateway.gathering import Gathering
 from duologue.gateway.http import http_app
 from duologue.gateway.links import ShardLinks
 from duologue.gateway.remembering import Remembering
@@ -116,6 +117,7 @@ class GatewayService:
             chores=self.chores,
             settings=settings,
             limits=limits,
+            gathering=Gathering(settings.gather_ms / 1000),
             proxies=TrustedProxies(settings.trusted_proxies),
             connects=ConnectRate(settings.max_connects_per_s),
             now=clock,
