@@ -46,7 +46,12 @@ class Bench:
             model=model,
             plugin=plugin,
             limits=SessionLimits(),
-            request={"model": model, "extra_body": {"auto_response": True, "loopback": {"script": script}}},
+            request={
+                "model": model,
+                "input_audio_format": "pcm16",
+                "sample_rate_hz": RATE_HZ,
+                "extra_body": {"auto_response": True, "loopback": {"script": script}},
+            },
         )
         self.engines: list[StageEngine] = [
             resolve(stage.engine)(pipeline, index) for index, stage in enumerate(pipeline.stages)
