@@ -496,3 +496,15 @@ def test_nothing_is_taken_or_read_after_the_end() -> None:
     assert not pair.a.pending and pair.take(pair.a) == []
     pair.give(pair.a, [bytes(part) for part in late[0]])
     assert pair.got == []
+
+
+def test_both_count_the_same_batch_after_batch() -> None:
+    pair = live()
+    for batch in range(1, 4):
+        for unit in range(batch):
+            assert pair.a.send(append(unit), (b"head", b"x" * 100 * batch))
+        pair.settle()
+        there, here = pair.a.stats, pair.listener().stats
+        assert (there.sent_batches, here.received_batches) == (batch, batch)
+        assert there.sent_messages == here.received_messages == sum(range(batch + 1))
+        assert there.sent_bytes == here.received_bytes > 0
