@@ -70,11 +70,32 @@ def test_doctor_names_what_it_looked_at(served: TwoGateways) -> None:
 
 
 def test_a_small_bench_prints_its_table_and_the_floor(tmp_path: Path) -> None:
-    arguments = ("--sessions", "4", "--seconds", "3", "--warmup", "1", "--floor", "--home", str(tmp_path))
+    arguments = (
+        "--sessions",
+        "4",
+        "--seconds",
+        "2",
+        "--rounds",
+        "2",
+        "--warmup",
+        "1",
+        "--floor",
+        "--home",
+        str(tmp_path),
+    )
     done = duologue("bench", "--model", "loopback", *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
-    for row in ("unit to audio, p50", "units answered", "holes in the numbers", "CPU shard", "times the floor"):
+    for row in (
+        "unit to audio, p50",
+        "units answered",
+        "holes in the numbers",
+        "CPU shard",
+        "times the floor",
+        "by rounds",
+    ):
         assert row in done.stdout, done.stdout
+    answered, sent = next(row for row in done.stdout.splitlines() if "units answered" in row).split()[4].split("/")
+    assert answered == sent and int(sent) > 4 * 2 * 2 * 10, "of both rounds together"
 
 
 def test_bench_against_nobody() -> None:

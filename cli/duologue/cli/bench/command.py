@@ -37,7 +37,10 @@ KINDS = ("gateway", "shard", "worker", "store")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", choices=sorted(WORKLOADS), default="loopback", help="units of 80 ms or of 1 s")
     parser.add_argument("--sessions", type=int, default=32)
-    parser.add_argument("--seconds", type=float, default=20.0, help="length of the steady window (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="length of a steady window (%(default)s)")
+    parser.add_argument(
+        "--rounds", type=int, default=1, help="windows of each; with --floor in turn, for a machine that is not quiet"
+    )
     parser.add_argument("--warmup", type=float, default=4.0, help="seconds before it (%(default)s)")
     parser.add_argument("--cancel-every", type=float, default=0.0, help="seconds between cancels of a session")
     parser.add_argument("--url", help="a system elsewhere: no CPU is counted")
@@ -48,11 +51,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Figures(msgspec.Struct):
-    """One run, as the table shows it."""
+    """One or several windows, as the table shows them."""
 
     name: str
     result: Result
     cpu_s: dict[str, float]
+
+    def add(self, other: Figures) -> None:
+        """A further window of the same."""
+        self.result.go_on(other.result)
+        self.cpu_s = {kind: used + other.cpu_s[kind] for kind, used in self.cpu_s.items()}
 
     @property
     def total_cpu_s(self) -> float:
@@ -64,24 +72,31 @@ class Figures(msgspec.Struct):
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.sessions < 1 or options.seconds <= 0:
-        raise UserError("--sessions and --seconds must be positive")
+    if options.sessions < 1 or options.seconds <= 0 or options.rounds < 1:
+        raise UserError("--sessions, --seconds and --rounds must be positive")
     workload = msgspec.structs.replace(WORKLOADS[options.model], cancel_every_s=options.cancel_every)
-    runs = [_product(workload, options)]
-    if options.floor:
-        runs.append(_floor(workload, options))
+    with contextlib.ExitStack() as stack:
+        url, state = stack.enter_context(_target(options, workload.model))
+        groups = {kind: state.pids(kind) for kind in KINDS} if state else {}
+        targets = [("duologue", f"{url}/v1/realtime?duplex=1", groups)]
+        if options.floor:
+            floor_url, pid = stack.enter_context(_floor(workload))
+            targets.append(("floor", floor_url, {"floor": [pid]}))
+        rounds = [
+            [_measure(name, at, workload, CpuMeter(pids), options) for name, at, pids in targets]
+            for _ in range(options.rounds)
+        ]
+    ratios = [of_round[0].total_cpu_s / of_round[1].total_cpu_s for of_round in rounds if options.floor and groups]
+    runs = rounds[0]
+    for of_round in rounds[1:]:
+        for figures, further in zip(runs, of_round, strict=True):
+            figures.add(further)
     if options.json:
         print(msgspec.json.encode([_summary(figures) for figures in runs]).decode())
     else:
-        _show(runs, workload)
+        _show(runs, workload, ratios)
     result = runs[0].result
     return 1 if result.errors or result.holes or result.disconnects else 0
-
-
-def _product(workload: Workload, options: argparse.Namespace) -> Figures:
-    with _target(options, workload.model) as (url, state):
-        groups = {kind: state.pids(kind) for kind in KINDS} if state else {}
-        return _measure("duologue", f"{url}/v1/realtime?duplex=1", workload, CpuMeter(groups), options)
 
 
 @contextlib.contextmanager
@@ -111,15 +126,16 @@ def _answers(url: str) -> None:
         raise UserError(f"cannot connect to {url}: {error}") from None
 
 
-def _floor(workload: Workload, options: argparse.Namespace) -> Figures:
+@contextlib.contextmanager
+def _floor(workload: Workload) -> Iterator[tuple[str, int]]:
+    """The bare server's URL and process."""
     port = free_port()
     command = [sys.executable, "-m", "duologue.cli.bench.floor", "--port", str(port)]
     command += ["--appends", str(workload.appends_per_unit), "--audio-chars", str(workload.audio_chars)]
     server = subprocess.Popen(command)
     try:
         _wait_http(port)
-        meter = CpuMeter({"floor": [server.pid]})
-        return _measure("floor", f"ws://127.0.0.1:{port}/v1/realtime", workload, meter, options)
+        yield f"ws://127.0.0.1:{port}/v1/realtime", server.pid
     finally:
         server.terminate()
         server.wait(10)
@@ -175,7 +191,7 @@ def _ms(values: list[float], share: float) -> float | None:
     return None if value is None else round(value * 1000, 2)
 
 
-def _show(runs: list[Figures], workload: Workload) -> None:
+def _show(runs: list[Figures], workload: Workload, ratios: list[float]) -> None:
     first = runs[0].result
     title = f"{workload.model}: {first.sessions} sessions, units of {workload.unit_ms} ms, {first.steady_s:.0f} s"
     table = Table(title=title, title_justify="left")
@@ -199,9 +215,12 @@ def _show(runs: list[Figures], workload: Workload) -> None:
     console.print(table)
     for error in first.errors[:3]:
         console.print(error, style="red", markup=False)
-    if len(runs) > 1 and runs[1].total_cpu_s:
+    if ratios:
         ratio = runs[0].total_cpu_s / runs[1].total_cpu_s
-        console.print(f"CPU of all processes: {ratio:.2f} times the floor of the same run", highlight=False)
+        each = f"; by rounds {', '.join(f'{one:.2f}' for one in ratios)}" if len(ratios) > 1 else ""
+        console.print(
+            f"CPU of all processes: {ratio:.2f} times the floor of the same run{each}", highlight=False, soft_wrap=True
+        )
 
 
 def _text(value: float | None) -> str:

@@ -40,7 +40,16 @@ class Result(msgspec.Struct):
     late_sends: list[float] = []
 
     def add(self, other: Result) -> None:
+        """One session more."""
         self.sessions += 1
+        self._take(other)
+
+    def go_on(self, other: Result) -> None:
+        """A further window of as many sessions."""
+        self.steady_s += other.steady_s
+        self._take(other)
+
+    def _take(self, other: Result) -> None:
         self.unit_latency += other.unit_latency
         self.cancel_latency += other.cancel_latency
         self.units_sent += other.units_sent
