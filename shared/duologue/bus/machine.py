@@ -52,7 +52,7 @@ class LinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     window_bytes: int = 8 * 1024 * 1024
     heartbeat_s: float = 0.5
     expiry_s: float = 2.0
-    gather_s: float = 0.045
+    gather_s: float = 0.085
     """What is sent lazily leaves at most this much later, unless something takes it along before: longer than a
     gateway gathers sound, so that an acknowledgement wakes nobody whom the next units will wake anyway."""
     stall_s: float = 1.0

@@ -66,7 +66,7 @@ async def test_the_window_grows_with_those_who_send_and_has_an_end(
         now += 0.3
         sockets[0].data_received(MEDIA)
         windows.append(gathering.window_s)
-    assert windows == pytest.approx([0.0, longest_s / 4, longest_s, longest_s, 0.0])
+    assert windows == pytest.approx([0.0, longest_s / 16, longest_s, longest_s, 0.0])
 
 
 async def test_who_sent_before_a_silence_is_no_company(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,8 @@ A process that is woken for one frame pays several times what the frame costs, a
 it. Frames of all sockets that arrive within one window are worked off in one turn of the loop: they leave as one
 message to each shard, and stay one batch through the stages and back.
 
-Rule 1. The window grows with the company, by an equal share for each other socket that has sent sound of late, until
-        `COMPANY` of them fill it. Few sessions leave the machine idle, and need not wait; many would keep it awake.
+Rule 1. The window grows with the square of the company, the other sockets that have sent sound of late, until it is as
+        long as it may be at `COMPANY`. Few sessions leave the machine idle, and hardly wait; many would keep it awake.
         One alone never waits.
 Rule 2. A frame that comes after a quiet window is not kept.
 Rule 3. Only media waits (see `wire`): whatever else a client says is heard at once, after what it sent before.
@@ -70,7 +70,7 @@ class Gathering:
         self._heard.update(keepers)
         if now - self._counted_at >= CENSUS_S:
             self._counted_at = now
-            self.window_s = self._gather_s * min(COMPANY, len(self._heard) - 1) / COMPANY
+            self.window_s = self._gather_s * min(1.0, (len(self._heard) - 1) / COMPANY) ** 2
             self._heard.clear()
         for keeper in keepers:
             try:
