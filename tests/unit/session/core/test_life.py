@@ -29,6 +29,7 @@ from duologue.session.core import (
     StageFailed,
     StageOutput,
     StagesLost,
+    StagesReady,
     Submit,
     TellFault,
 )
@@ -254,6 +255,17 @@ def test_a_unit_that_sees_two_losses_ends_the_session() -> None:
         world.fact(StagesLost(world.fences[-1], "worker_lost", "gone"))
     assert error_codes(world.events) == ["poison_input"]
     assert world.closed == "poison_input"
+
+
+def test_workers_that_are_lost_before_they_open_are_not_blamed_on_a_unit_that_saw_one_loss() -> None:
+    world = World(auto=True)
+    world.say(80)
+    world.holds.add("ready")
+    for _ in range(4):
+        world.fact(StagesLost(world.fences[-1], "worker_lost", "gone"))
+    assert world.closed is None and error_codes(world.events) == []
+    world.fact(StagesReady(world.fences[-1]))
+    assert types(world.answer(ModelOutput(listen=True))) == ["response.listen"]
 
 
 def test_workers_without_room_are_not_blamed_on_a_unit_that_saw_one_loss() -> None:

@@ -362,7 +362,9 @@ def unbind(ctx: SessionContext, reason: str = "worker_lost", *, death: bool = Tr
     under their numbers; a turn that was being answered is lost with its response. So are words that the workers
     owed of turns whose end they had consumed."""
     state = ctx.state
-    blames = death and state.rebuild.opened is None  # while a context is rebuilt no unit of these is there
+    # No unit of these is there before the stages are open, nor while their context is rebuilt. A shard that stood still
+    # loses every worker one after the other, the new ones before they have answered: no unit did that.
+    blames = death and state.ready and state.rebuild.opened is None
     _lose_context(ctx, reason, death)
     state.binding += 1
     state.ready = False
