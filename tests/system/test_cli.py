@@ -70,29 +70,10 @@ def test_doctor_names_what_it_looked_at(served: TwoGateways) -> None:
 
 
 def test_a_small_bench_prints_its_table_and_the_floor(tmp_path: Path) -> None:
-    arguments = (
-        "--sessions",
-        "4",
-        "--seconds",
-        "2",
-        "--rounds",
-        "2",
-        "--warmup",
-        "1",
-        "--floor",
-        "--home",
-        str(tmp_path),
-    )
-    done = duologue("bench", "--model", "loopback", *arguments)
+    arguments = "--model loopback --sessions 4 --seconds 2 --rounds 2 --warmup 1 --floor".split()
+    done = duologue("bench", *arguments, "--home", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
-    for row in (
-        "unit to audio, p50",
-        "units answered",
-        "holes in the numbers",
-        "CPU shard",
-        "times the floor",
-        "by rounds",
-    ):
+    for row in ("unit to audio, p50", "holes in the numbers", "CPU shard", "times the floor", "by rounds"):
         assert row in done.stdout, done.stdout
     answered, sent = next(row for row in done.stdout.splitlines() if "units answered" in row).split()[4].split("/")
     assert answered == sent and int(sent) > 4 * 2 * 2 * 10, "of both rounds together"
