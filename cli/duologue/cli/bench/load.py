@@ -24,6 +24,9 @@ DONE = '"type":"response.done"'
 ERROR = '"type":"error"'
 SEQ = '"server_event_seq":'
 
+SETTLE_S = 0.5
+"""How long the sessions go on after the window: the last units that it counts have to be answered."""
+
 
 class Result(msgspec.Struct):
     """What a run measured. Latencies in seconds."""
@@ -184,6 +187,7 @@ async def drive(
     on_window(False)
     state["steady"] = False
     total = Result(steady_s=time.perf_counter() - started)
+    await asyncio.sleep(SETTLE_S)
     stop.set()
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     for client, outcome in zip(clients, outcomes, strict=True):
