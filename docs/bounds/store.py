@@ -6,7 +6,7 @@ from bounds.row import Bound, size
 
 from duologue.delivery.egress import EgressLimits
 from duologue.runtime.settings import SystemSettings
-from duologue.store import journal_writer, redis
+from duologue.store import embedded, journal_writer, memory_budget, redis
 
 _SET = SystemSettings()
 _EGRESS = EgressLimits()
@@ -23,6 +23,27 @@ BOUNDS = (
             "contract/store/test_journal.py::test_overflow_trims_the_oldest_and_numbering_goes_on",
             "contract/store/test_scripts.py::test_keys_expire_and_age_is_the_servers",
             _GATEWAY + "test_resuming.py::test_a_gap_is_told_and_is_no_dead_end",
+        ),
+    ),
+    Bound(
+        "what all journals and the rest of a server hold together",
+        f"from {_SET.store.memory_trim_from:.0%} of its `maxmemory` on journals are cut shorter, from "
+        f"{_SET.store.memory_refuse_from:.0%} on no session is opened; {embedded.MAX_MEMORY_MB} MiB where embedded",
+        "`[store] memory_budget_mb`, `memory_trim_from`, `memory_refuse_from`",
+        "the largest journals lose their oldest events first, down to an equal share, and to "
+        f"{size(memory_budget.LEAST_BYTES)} where sessions are refused; those with 503 `resource_exhausted` and "
+        "`retry_after_ms`, resumes never",
+        (
+            "duologue_store_memory_used_ratio",
+            "duologue_store_journal_limit_bytes",
+            "duologue_store_journal_trimmed_events_total",
+            "duologue_gateway_refused_total",
+        ),
+        (
+            "contract/store/test_memory_limits.py::"
+            "test_a_journal_is_cut_with_its_next_batch_once_the_limit_is_lower_and_a_small_one_is_not",
+            _GATEWAY + "test_full_store.py::test_a_new_client_is_answered_before_its_socket_is_accepted",
+            "system/test_nearly_full_store.py::test_sessions_that_acknowledge_nothing_fill_it_so_far_and_no_further",
         ),
     ),
     Bound(

@@ -257,6 +257,9 @@ class Appender(JournalAppender):
 class Stores:
     """The ports of one process, on its own line."""
 
+    memory: None = None
+    """No world fills its store."""
+
     def __init__(self, depot: Depot, node: Node) -> None:
         limits = JournalLimits()
         line = Line(depot, node)
@@ -266,6 +269,9 @@ class Stores:
         self.secrets = ScriptedSecrets(line)
         self.holdings = ScriptedHoldings(line)
         self.appender = Appender(depot, node, limits)
+
+    async def look_at_memory(self, journals: int) -> None:
+        """Nothing to look at."""
 
     async def open(self) -> None:
         """The line is there."""

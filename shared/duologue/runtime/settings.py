@@ -26,6 +26,7 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Span = Annotated[float, msgspec.Meta(gt=0)]
 Ratio = Annotated[float, msgspec.Meta(ge=0)]
+Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 
 MIB = 1024 * 1024
 
@@ -177,6 +178,17 @@ class StoreSettings(Section, frozen=True, kw_only=True):
     """The oldest event that a client can get again."""
     journal_max_bytes: Positive = 8 * MIB
     """Events kept for one session; the oldest go first."""
+    memory_budget_mb: Count = 0
+    """What each server of the store may hold. 0: what its `maxmemory` says; where neither does, there is no budget."""
+    memory_trim_from: Share = 0.70
+    """From this share of the budget on a journal may hold less than `journal_max_bytes`, towards an equal share for
+    each: the largest lose their oldest events first."""
+    memory_refuse_from: Share = 0.85
+    """From this share on no new session is let in, until 0.05 below it."""
+
+    def __post_init__(self) -> None:
+        if self.memory_trim_from >= self.memory_refuse_from:
+            raise ValueError("`memory_trim_from` must be less than `memory_refuse_from`")
 
 
 class BusSettings(Section, frozen=True, kw_only=True):

@@ -34,6 +34,8 @@ class StoreCounters(Protocol):
     @property
     def journal_times(self) -> CallTimes: ...
 
+    memory_used: float
+    journal_limit: int
     journal_bytes: int
     journal_appends: int
     journal_trimmed: int
@@ -97,6 +99,16 @@ class StoreCollector(Collector):
         )
         for name, help_text, read in _COUNTS:
             yield CounterMetricFamily(f"duologue_store_{name}", help_text, value=read(stats))
+        yield GaugeMetricFamily(
+            "duologue_store_memory_used_ratio",
+            "Share of the memory budget that the fuller server of the store uses; 0: it has none.",
+            value=stats.memory_used,
+        )
+        yield GaugeMetricFamily(
+            "duologue_store_journal_limit_bytes",
+            "What one journal may hold now: less than its setting while the store is nearly full.",
+            value=stats.journal_limit,
+        )
         yield GaugeMetricFamily(
             "duologue_store_journal_backlog_bytes",
             "Sent events whose entries are kept until the store is back.",

@@ -25,6 +25,8 @@ from urllib.parse import quote
 
 _PR_SET_PDEATHSIG = 1
 _POLL_S = 0.002
+MAX_MEMORY_MB: Final = 512
+"""The journals of some hundred sessions whose clients acknowledge nothing, a minute each."""
 _SOCKET_PATH_MAX = 100
 _WATCHDOG = """
 "$@" & child=$!
@@ -62,7 +64,7 @@ def server_command(
     socket_path: Path,
     *,
     durable: bool = True,
-    max_memory_mb: int = 256,
+    max_memory_mb: int = MAX_MEMORY_MB,
     password: str = "",
 ) -> list[str]:
     """The command line of a private server: a unix socket, no TCP, nothing evicted."""
@@ -97,7 +99,7 @@ class EmbeddedStore:
         *,
         durable: bool = True,
         binary: str | None = None,
-        max_memory_mb: int = 256,
+        max_memory_mb: int = MAX_MEMORY_MB,
         password: str = "",
         start_timeout_s: float = 10.0,
     ) -> None:

@@ -87,6 +87,11 @@ class JournalWriter(JournalAppender):
             self._connection.close()
             self._connection = None
 
+    def limit(self, max_bytes: int) -> None:
+        """The most that a journal may hold, from the next batch on."""
+        ttl_ms, _, age_ms = self._limits
+        self._limits = (ttl_ms, max_bytes, age_ms)
+
     def submit(
         self,
         session_id: str,

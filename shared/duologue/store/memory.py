@@ -16,6 +16,7 @@ from lupa import lua51
 from duologue.fence import Owner
 from duologue.store.holdings import ScriptedHoldings
 from duologue.store.journals import JournalLimits, ScriptedJournal, append_args, append_outcome
+from duologue.store.memory_budget import MemoryBudget
 from duologue.store.memory_commands import CommandError, MemoryCommands
 from duologue.store.ports import Entry, JournalAppender, OnAppended, StoreUnavailable
 from duologue.store.registrations import ScriptedRegistry
@@ -134,6 +135,9 @@ class MemoryAppender(JournalAppender):
 class MemoryStore:
     """Every port of one process, as `RedisStore` has them."""
 
+    memory: MemoryBudget | None = None
+    """It knows no budget."""
+
     def __init__(
         self,
         clock: Callable[[], float] = time.time,
@@ -150,6 +154,9 @@ class MemoryStore:
         self.secrets = ScriptedSecrets(self.server)
         self.holdings = ScriptedHoldings(self.server, ttl_s=session_ttl_s)
         self.appender = MemoryAppender(self.server, limits, defer)
+
+    async def look_at_memory(self, journals: int) -> None:
+        """Nothing to look at."""
 
     async def open(self) -> None:
         """Nothing to reach."""

@@ -25,6 +25,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from duologue.store.holdings import ScriptedHoldings
 from duologue.store.journal_writer import JournalWriter
 from duologue.store.journals import JournalLimits, ScriptedJournal
+from duologue.store.memory_budget import MemoryBudget, MemoryShares, ServerMemory
 from duologue.store.ports import StoreUnavailable
 from duologue.store.registrations import ScriptedRegistry
 from duologue.store.script_line import ScriptLine, pack
@@ -36,6 +37,7 @@ from duologue.store.stats import REFUSALS, StoreStats
 _MAX_CONNECTIONS = 16
 _MAX_CALLS = 1024
 _WAIT_MS = 100
+_NO_INFO = ("NOPERM", "ERR unknown command")
 
 
 class RedisRunner(ScriptRunner):
@@ -121,6 +123,20 @@ class RedisRunner(ScriptRunner):
         except (hiredis.ReplyError, OSError) as error:
             raise StoreUnavailable(str(error) or type(error).__name__) from error
 
+    async def memory(self) -> ServerMemory | None:
+        """What the server holds; None: it does not tell us. Raises `StoreUnavailable`."""
+        if self._line.waiting >= _MAX_CALLS:
+            raise StoreUnavailable(f"{_MAX_CALLS} store calls are waiting already")
+        try:
+            reply: bytes = await self._line.call(pack(("INFO", "memory")))
+        except hiredis.ReplyError as error:
+            if str(error).startswith(_NO_INFO):
+                return None
+            raise StoreUnavailable(str(error)) from error
+        except OSError as error:
+            raise StoreUnavailable(str(error) or type(error).__name__) from error
+        return _memory(reply)
+
     async def close(self) -> None:
         """Wait for the calls that are out (each is bounded), then close every connection."""
         if self._calls:
@@ -128,6 +144,16 @@ class RedisRunner(ScriptRunner):
         await self._line.close()
         await self._client.aclose()
         await self._client.connection_pool.disconnect()
+
+
+def _memory(info: bytes) -> ServerMemory | None:
+    """Of the answer to INFO. What the server itself does not hold against its limit does not count."""
+    told = dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
+    try:
+        used = int(told["used_memory"]) - int(told.get("mem_not_counted_for_evict", 0))
+        return ServerMemory(max(0, used), int(told.get("maxmemory", 0)))
+    except (KeyError, ValueError):
+        return None
 
 
 def _says(error: Exception, kind: type[RedisError], word: str) -> bool:
@@ -153,9 +179,11 @@ class RedisStore:
         session_ttl_s: float = 600.0,
         timeout_s: float = 2.0,
         replicas: int = 0,
+        shares: MemoryShares | None = None,
     ) -> None:
         limits = limits or JournalLimits()
-        self.stats = stats = StoreStats()
+        self.memory = MemoryBudget(limits.max_bytes, shares)
+        self.stats = stats = StoreStats(journal_limit=limits.max_bytes)
         self._runner = RedisRunner(url, timeout_s=timeout_s, replicas=replicas, stats=stats)
         self._journal_runner = (
             RedisRunner(journal_url, timeout_s=timeout_s, stats=stats)
@@ -168,6 +196,21 @@ class RedisStore:
         self.holdings = ScriptedHoldings(self._runner, ttl_s=session_ttl_s)
         self.journal = ScriptedJournal(self._journal_runner, limits)
         self.appender = JournalWriter(journal_url or url, limits, timeout_s=timeout_s, stats=stats)
+
+    async def look_at_memory(self, journals: int) -> None:
+        """Ask both servers what they hold, and keep the journals to what follows; `journals`: how many there are.
+        Raises `StoreUnavailable`, and then nothing has changed."""
+        runners = {self._journal_runner, self._runner}
+        told = {runner: await runner.memory() for runner in runners}
+        known = {runner: memory for runner, memory in told.items() if memory is not None}
+        budget, stats = self.memory, self.stats
+        if known:
+            others = [memory for runner, memory in known.items() if runner is not self._journal_runner]
+            budget.heard(known.get(self._journal_runner, ServerMemory(0)), others, journals)
+        else:
+            budget.nothing_known()
+        self.appender.limit(budget.journal_limit)
+        stats.memory_used, stats.journal_limit = budget.used_ratio, budget.journal_limit
 
     async def open(self) -> None:
         """Reach both servers and start the journal connection. Raises `StoreUnavailable`."""

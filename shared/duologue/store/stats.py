@@ -42,6 +42,10 @@ class StoreStats:
     """By script and kind: timeout | connection | server (it answered with an error) | full (our own bound)."""
     refusals: dict[tuple[str, str], int] = field(default_factory=dict)
     """By script and the number that was refused (see `REFUSALS`)."""
+    memory_used: float = 0.0
+    """Share of the budget of the fuller server; 0: no budget, or not known yet."""
+    journal_limit: int = 0
+    """What one journal may hold now, in bytes."""
     journal_bytes: int = 0
     """Of the append commands that got in, keys and numbers included."""
     journal_appends: int = 0

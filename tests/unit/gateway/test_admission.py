@@ -68,6 +68,7 @@ def test_an_origin_is_absent_ours_or_allowed(origin: str, host: str, good: bool)
         ({"free": False}, "resource_exhausted"),
         ({"model_free": False}, "resource_exhausted"),
         ({"of_key": 2}, "resource_exhausted"),
+        ({"store_full": True}, "resource_exhausted"),
     ],
     ids=str,
 )
@@ -79,7 +80,7 @@ def test_where_there_is_no_room_the_client_is_told_when_to_come_again(place: dic
 
 
 def test_who_may_be_here_to_resume_needs_no_place() -> None:
-    full = {"free": False, "model_free": False, "of_key": 9}
+    full = {"free": False, "model_free": False, "of_key": 9, "store_full": True}
     assert judged(KEYED, offer(key="one", no_autostart=True), **full) != (503, "resource_exhausted")
     assert judged(KEYED, offer(key="one", no_autostart=True), waiting=256) == (503, "resource_exhausted")
     assert judged(KEYED, offer(key="bad", no_autostart=True)) == (401, "invalid_api_key")

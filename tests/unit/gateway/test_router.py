@@ -182,3 +182,8 @@ def test_a_record_of_another_version_is_nobody() -> None:
 
 def test_gateways_are_known_by_their_incarnations() -> None:
     assert router(Registration("gateway", "g", "g-a")).gateways == {"g-a"}
+
+
+def test_the_sessions_of_all_shards_are_counted_together() -> None:
+    assert router().sessions() == 0
+    assert router(shard("a", load=3), shard("b", load=4, accepting=False)).sessions() == 7

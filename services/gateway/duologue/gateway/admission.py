@@ -17,6 +17,7 @@ import msgspec
 from duologue.gateway.handshake import SECRET_PREFIX, Offer
 
 ANONYMOUS: Final = "anonymous"
+STORE_FULL: Final = "the store is nearly full: no new session is let in"
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -32,6 +33,8 @@ class Place(msgspec.Struct, frozen=True):
     of_key: int = 0
     """Sessions of this principal."""
     retry_after_ms: int = 1000
+    store_full: bool = False
+    """The store is to hold no further session."""
     too_fast_ms: int = 0
     """More clients come than are let in at a time: after so long this one may try again. 0: it is let in."""
 
@@ -104,6 +107,8 @@ class Admission:
             return _busy("too many sockets wait for their first message", place)
         if offer.may_resume:
             return None
+        if place.store_full:
+            return Refusal(503, "resource_exhausted", STORE_FULL, place.retry_after_ms, "store_full")
         if self._max_per_key and place.of_key >= self._max_per_key:
             return _busy(f"this key has {place.of_key} sessions; its limit is {self._max_per_key}", place)
         if not place.free:

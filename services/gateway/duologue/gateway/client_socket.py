@@ -198,7 +198,7 @@ class ClientSocket:
         opening = Opening(self.gateway, self.wire, self.connection, self._principal, credentials, self._secret)
         outcome = await opening.run(step)
         if isinstance(outcome, Refused):
-            self.gateway.tally.refused(outcome.code)
+            self.gateway.tally.refused(outcome.reason or outcome.code)
             return self._refused(outcome)
         self.attachment = outcome
         outcome.on_homeless = self._find_home

@@ -68,6 +68,8 @@ class Gateway:
     now: Callable[[], float] = time.monotonic
     store_ready: Callable[[], bool] = lambda: True
     """Whether the store answers now, as far as is known without asking it."""
+    store_full: Callable[[], bool] = lambda: False
+    """It answers, and is too full for another session. Of one that takes nothing any more `store_ready` tells."""
 
     def enter(self, socket: ClientSocket) -> None:
         """An accepted socket."""
@@ -87,6 +89,7 @@ class Gateway:
             waiting=self.waiting(),
             free=len(self.attachments) < self.settings.max_sessions and self.router.takes(),
             model_free=offer.model not in self.router.models or self.router.takes(offer.model),
+            store_full=self.store_full(),
             of_key=self.attachments.of_principal(principal),
             retry_after_ms=random.randint(*RETRY_AFTER_MS),
             too_fast_ms=self.connects.take(self.now()),

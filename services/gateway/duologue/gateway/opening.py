@@ -16,6 +16,7 @@ import msgspec
 from duologue.bus.link import Link
 from duologue.bus.messages import ClientInput, Detach, OpenSession, SessionOpened, SessionRefused
 from duologue.fence import CommandNo
+from duologue.gateway.admission import STORE_FULL
 from duologue.gateway.announce import created, shard_error
 from duologue.gateway.attachment import Answer, Attachment
 from duologue.gateway.connection import Connection, Open
@@ -48,6 +49,8 @@ class Refused(msgspec.Struct, frozen=True):
     error: bytes
     close_code: int
     final: bool
+    reason: str = ""
+    """As it is counted, where the code says too little."""
 
 
 class Opening:
@@ -76,6 +79,8 @@ class Opening:
         self._event_id = step.event_id if step.then is None else step.then.event_id
         if not self._gateway.store_ready():
             return self._refuse("store_unavailable", "the store does not answer", TRY_AGAIN)
+        if self._gateway.store_full():
+            return self._refuse(_FULL, STORE_FULL, TRY_AGAIN, reason="store_full")
         secret = self._secret
         if secret is not None and not secret.fresh:
             return self._refuse("invalid_api_key", "the client secret has expired: it opens no session", POLICY)
@@ -194,10 +199,12 @@ class Opening:
         final = not self._connection.openai or code in ("model_not_found", _FULL, "store_unavailable")
         return Refused(code, error, answer.message.close_code or POLICY, final)
 
-    def _refuse(self, code: str, message: str, close_code: int, *, param: str | None = None) -> Refused:
+    def _refuse(
+        self, code: str, message: str, close_code: int, *, param: str | None = None, reason: str = ""
+    ) -> Refused:
         retry = RETRY_AFTER_MS if close_code == TRY_AGAIN else None
         error = self._connection.error(code, message, param=param, event_id=self._event_id, retry_after_ms=retry)
-        return Refused(code, error, close_code, True)
+        return Refused(code, error, close_code, True, reason)
 
 
 def _give_up(attachment: Attachment) -> None:

@@ -8,8 +8,9 @@ from functools import partial
 from duologue.bus.configured import dialling_endpoint, is_loopback
 from duologue.bus.link import Endpoint, LinkHandler, Peer
 from duologue.protocol.duplex import SessionLimits
-from duologue.runtime.settings import BusSettings, GatewaySettings, SystemSettings
+from duologue.runtime.settings import MIB, BusSettings, GatewaySettings, SystemSettings
 from duologue.store.journals import JournalLimits
+from duologue.store.memory_budget import MemoryShares
 from duologue.store.redis import RedisStore
 
 
@@ -31,6 +32,7 @@ def make_store(settings: SystemSettings) -> RedisStore:
     """The ports of this process, not connected yet. Raises `CannotStart`."""
     store = settings.store
     limits = JournalLimits(ttl_s=store.session_ttl_s, max_bytes=store.journal_max_bytes, max_age_s=store.journal_ttl_s)
+    shares = MemoryShares(store.memory_budget_mb * MIB, store.memory_trim_from, store.memory_refuse_from)
     try:
         return RedisStore(
             store.url,
@@ -39,6 +41,7 @@ def make_store(settings: SystemSettings) -> RedisStore:
             session_ttl_s=store.session_ttl_s,
             timeout_s=store.timeout_s,
             replicas=store.replicas,
+            shares=shares,
         )
     except ValueError as error:
         raise CannotStart(f"[store] url: {error}") from None

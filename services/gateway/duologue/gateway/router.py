@@ -81,6 +81,10 @@ class Router:
     def shards(self) -> Iterator[Shard]:
         return iter(self._by_incarnation.values())
 
+    def sessions(self) -> int:
+        """How many there are at all shards together."""
+        return sum(shard.record.sessions for shard in self._by_incarnation.values())
+
     @property
     def gateways(self) -> frozenset[str]:
         """Incarnations of every live gateway."""

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from duologue.bus.link import Endpoint, LinkHandler
 from duologue.delivery.breaker import StoreBreaker
+from duologue.delivery.memory_watch import watch_memory
 from duologue.delivery.pump import Pumps
 from duologue.gateway.admission import Admission, KeyRing
 from duologue.gateway.app import GatewayApp
@@ -37,6 +38,7 @@ from duologue.gateway.secrets import ClientSecrets
 from duologue.model.records import GatewayRecord, encode_record
 from duologue.protocol.duplex import SessionLimits
 from duologue.runtime.settings import GatewaySettings
+from duologue.store.memory_budget import MemoryBudget
 from duologue.store.ports import Journal, JournalAppender, Registration, Registry, SecretStore, SessionStore
 
 _log = logging.getLogger("duologue.gateway")
@@ -63,6 +65,11 @@ class Stores(Protocol):
 
     @property
     def secrets(self) -> SecretStore: ...
+
+    @property
+    def memory(self) -> MemoryBudget | None: ...
+
+    async def look_at_memory(self, journals: int) -> None: ...
 
 
 class GatewayService:
@@ -134,7 +141,9 @@ class GatewayService:
             clock,
             answered=self.remembering.answered,
         )
+        self._stores = stores
         self.gateway.store_ready = lambda: self.fleet.store_ready(self.gateway.now())
+        self.gateway.store_full = self._store_full
         http = http_app(
             self.router,
             keys,
@@ -232,7 +241,8 @@ class GatewayService:
         await self.endpoint.start()
         try:
             await self.fleet.join()
-            work = [asyncio.create_task(job) for job in (self.fleet.run(), self.chores.run(), self._tick())]
+            watch = watch_memory(self._stores, self.router.sessions, _log)
+            work = [asyncio.create_task(job) for job in (self.fleet.run(), self.chores.run(), self._tick(), watch)]
             for task in work:
                 task.add_done_callback(self._work_ended)
             try:
@@ -250,6 +260,10 @@ class GatewayService:
         if not task.cancelled() and (failure := task.exception()) is not None:
             self.failure = self.failure or failure
             self.failed.set()
+
+    def _store_full(self) -> bool:
+        memory = self._stores.memory
+        return memory is not None and memory.full and self.gateway.store_ready()
 
     def _store_given_up(self) -> None:
         deadline_s = self.gateway.breaker.deadline_s

@@ -11,7 +11,7 @@ from pathlib import Path
 from duologue.bus.configured import listening_endpoint
 from duologue.model.catalog import find_pipeline
 from duologue.runtime.incarnation import process_incarnation
-from duologue.runtime.settings import SessionSettings, StoreSettings, SystemSettings
+from duologue.runtime.settings import MIB, SessionSettings, StoreSettings, SystemSettings
 from duologue.runtime.settings_reading import SettingsError
 from duologue.session.core.ears import run_offload
 from duologue.session.core.limits import SessionLimits
@@ -20,6 +20,7 @@ from duologue.session.detector import SpeechDetector, installed
 from duologue.session.pipelines import load_served
 from duologue.session.shard import Shard, ShardOptions
 from duologue.store.journals import JournalLimits
+from duologue.store.memory_budget import MemoryShares
 from duologue.store.redis import RedisStore
 
 
@@ -47,6 +48,7 @@ def _detector(session: SessionSettings) -> SpeechDetector | None:
 
 def _store(store: StoreSettings) -> RedisStore:
     limits = JournalLimits(ttl_s=store.session_ttl_s, max_bytes=store.journal_max_bytes, max_age_s=store.journal_ttl_s)
+    shares = MemoryShares(store.memory_budget_mb * MIB, store.memory_trim_from, store.memory_refuse_from)
     try:
         return RedisStore(
             store.url,
@@ -55,6 +57,7 @@ def _store(store: StoreSettings) -> RedisStore:
             session_ttl_s=store.session_ttl_s,
             timeout_s=store.timeout_s,
             replicas=store.replicas,
+            shares=shares,
         )
     except ValueError as error:
         raise SettingsError(f"[store] url or journal_url: {error}") from None

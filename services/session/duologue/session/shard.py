@@ -19,6 +19,7 @@ import msgspec
 
 from duologue.bus.endpoint import LinkEndpoint
 from duologue.bus.link import LinkHandler, Peer
+from duologue.delivery.memory_watch import watch_memory
 from duologue.model.records import ShardRecord, encode_record
 from duologue.runtime.incarnation import process_incarnation
 from duologue.runtime.settings import UsageSettings
@@ -53,6 +54,7 @@ from duologue.session.tallies import Tallies
 from duologue.session.usage_hook import HttpPost, UsageHook
 from duologue.session.vitals import Vitals
 from duologue.session.workers import StageWorkers
+from duologue.store.memory_budget import MemoryBudget
 from duologue.store.ports import (
     Holdings,
     Journal,
@@ -85,6 +87,9 @@ class Store(Protocol):
     def holdings(self) -> Holdings: ...
     @property
     def appender(self) -> JournalAppender: ...
+    @property
+    def memory(self) -> MemoryBudget | None: ...
+    async def look_at_memory(self, journals: int) -> None: ...
     async def open(self) -> None: ...
     async def close(self) -> None: ...
 
@@ -322,6 +327,8 @@ class Shard:
         work = [self.membership.run(), self._reaper.run(), stopped]
         if self.options.sweep_s:
             work.append(self._due.run())
+        if self.store.memory is not None:
+            work.append(watch_memory(self.store, self.vitals.sessions))
         tasks = [loop.create_task(one) for one in work]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -80,6 +80,10 @@ class Vitals:
         """Whether it is registered."""
         return incarnation in self._members
 
+    def sessions(self) -> int:
+        """How many there are at all shards together, as they last told."""
+        return sum(member.load for member in self._members.values() if member.kind == "shard")
+
     def shards(self, state: int = 0) -> Sequence[Registration]:
         """The shards that are registered, take sessions, and can go on from a checkpoint of this version."""
         return [member for member in self._members.values() if member.kind == "shard" and _takes(member, state)]

@@ -24,6 +24,7 @@ from duologue.session.membership import Replaced
 from duologue.session.pipelines import load_served
 from duologue.session.shard import Shard, ShardOptions
 from duologue.store.memory import MemoryStore
+from duologue.store.memory_budget import MemoryBudget
 from duologue.store.ports import Head, Registration
 
 pytestmark = pytest.mark.unit
@@ -274,3 +275,39 @@ async def test_a_shard_whose_id_is_taken_over_ends(fleet: Fleet) -> None:
     await fleet.store.registry.beat(Registration("shard", "shard-1", "another"), join=True)
     with pytest.raises(Replaced):
         await fleet.shard.membership.beat()
+
+
+async def test_a_shard_looks_how_full_the_store_is_for_the_journals_that_it_writes_itself(fleet: Fleet) -> None:
+    looked: asyncio.Queue[int] = asyncio.Queue()
+
+    async def look(journals: int) -> None:
+        looked.put_nowait(journals)
+
+    fleet.store.memory = MemoryBudget(8 * 1024 * 1024)
+    fleet.store.look_at_memory = look  # type: ignore[method-assign]
+    gateway = await fleet.open()
+    await gateway.message(bus.SessionOpened)
+    await fleet.shard.membership.beat()
+    stop = asyncio.Event()
+
+    async def stopped() -> None:
+        await stop.wait()
+
+    running = asyncio.create_task(fleet.shard.run(stopped()))
+    assert await asyncio.wait_for(looked.get(), 5.0) == 1
+    stop.set()
+    await running
+
+
+async def test_a_shard_on_a_store_without_a_budget_runs_on(fleet: Fleet) -> None:
+    stop = asyncio.Event()
+
+    async def stopped() -> None:
+        await stop.wait()
+
+    running = asyncio.create_task(fleet.shard.run(stopped()))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not running.done()
+    stop.set()
+    await running

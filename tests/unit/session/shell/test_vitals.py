@@ -99,3 +99,11 @@ def test_what_a_shard_saved_is_known_after_its_death() -> None:
     )
     vitals.heard([ME], 1.5)
     assert [vitals.wrote(one) for one in ("new-1", "b-1", "w-1", "never-1")] == [2, 0, 0, 0]
+
+
+def test_the_sessions_of_all_shards_are_counted_together() -> None:
+    vitals = Vitals(0.5, 2.0)
+    assert vitals.sessions() == 0
+    others = Registration("shard", "a", "a-1", load=3), Registration("gateway", "g", "g-1", load=9)
+    vitals.heard([Registration("shard", "me", "me-1", load=4), *others], 1)
+    assert vitals.sessions() == 7
