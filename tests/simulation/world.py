@@ -53,8 +53,9 @@ LIMITS = SessionLimits(max_output_events=120, max_output_bytes=200_000)
 TOMB_S = 70.0
 FAULT_ECHO_S = 6.0
 """So long after a fault a session's events may still wait for something."""
-SETTLE_S = 8.0
-"""Longer than a session's last acknowledgement may take."""
+SETTLE_S = 12.0
+"""Longer than a session's last acknowledgement may take, and than a worker keeps the place of a session whose end was
+lost with the link (10 s)."""
 LOOK_EVERY_S = 0.5
 
 
