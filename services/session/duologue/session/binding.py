@@ -229,7 +229,7 @@ class StageBinding:
             return
         if message.fence != self._fence or link not in self._opening:
             return
-        if message.code == "resource_exhausted":
+        if message.code in ("resource_exhausted", "worker_drained"):
             self._workers.had_no_room(link, self.pipeline)
         self._lost(message.code, message.message, refused=True)
 

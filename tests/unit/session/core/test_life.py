@@ -278,6 +278,27 @@ def test_workers_without_room_are_not_blamed_on_a_unit_that_saw_one_loss() -> No
     assert len({effect.fence.binding for effect in world.effects if isinstance(effect, OpenStages)}) == 5
 
 
+@pytest.mark.parametrize("was_open", [False, True], ids=["at the first binding", "at a later one"])
+def test_an_open_that_meets_a_worker_being_drained_goes_to_another_and_nothing_is_lost(was_open: bool) -> None:
+    world = World(holds=() if was_open else ["ready"])
+    if was_open:
+        world.holds.add("ready")
+        world.fact(StagesLost(world.fences[-1], "worker_lost", "gone"))
+    world.say(160)
+    world.send(Commit(response_create=True))
+    first = world.fences[-1]
+    for _ in range(3):
+        assert world.fact(StagesLost(world.fences[-1], "worker_drained", "no more sessions", refused=True)) == []
+    assert world.closed is None and world.fences[-1].binding == first.binding + 3
+    world.fact(StagesReady(first))
+    assert world.submits == [], "those have refused"
+    world.fact(StagesReady(world.fences[-1]))
+    assert len(world.submits) == 2
+    world.answer(spoken("three"))
+    seen = world.answer(spoken("four", end_of_turn=True))
+    assert pick(seen, "response.done")[0]["response"]["status"] == "completed"
+
+
 def test_stages_that_never_open_end_the_session_with_their_reason() -> None:
     world = World(holds=["ready"])
     world.fact(StagesLost(world.fences[-1], "worker_lost", "gone"))

@@ -124,14 +124,34 @@ async def test_a_refusal_frees_the_other_workers_and_tells_the_core() -> None:
     assert len(rig.facts) == 1
 
 
-async def test_a_worker_without_room_is_asked_again_when_the_roster_has_news_of_it() -> None:
+@pytest.mark.parametrize("code", ["resource_exhausted", "worker_drained"])
+async def test_a_worker_without_room_is_asked_again_when_the_roster_has_news_of_it(code: str) -> None:
     rig = Rig(a1="a", b1="b")
     binding = rig.bind()
     binding.open(OPEN)
-    rig.hub.on_message(rig.links["a1"], bus.StagesRefused("s", FENCE, "resource_exhausted", "no slot"), [])
+    rig.hub.on_message(rig.links["a1"], bus.StagesRefused("s", FENCE, code, "no slot"), [])
     assert rig.workers.choose(SPEC) is None
     rig.workers.update([registration("a1", "a", SPEC)])
     assert rig.workers.choose(SPEC) is not None
+
+
+async def test_what_a_worker_being_drained_refuses_is_opened_by_another_or_waits_for_one() -> None:
+    rig = Rig(a1="a", b1="b")
+    binding = rig.bind()
+    binding.open(OPEN)
+    rig.hub.on_message(rig.links["a1"], bus.StagesRefused("s", FENCE, "worker_drained", "no more"), [])
+    assert rig.facts == [facts.StagesLost(FENCE, "worker_drained", "no more", refused=True)]
+    again = orders.OpenStages(StageFence(FENCE.owner, FENCE.binding + 1, FENCE.epoch), OPEN.configs)
+    binding.open(again)
+    assert len(rig.facts) == 1 and len(rig.links["a1"].of(bus.OpenStages)) == 1, "it waits"
+    rig.links["a2"] = FakeLink("a2", "worker")
+    rig.hub.on_ready(rig.links["a2"])
+    rig.hub.update([registration("a1", "a", SPEC, accepting=False), registration("a2", "a", SPEC)])
+    assert [message.fence for message in rig.links["a2"].of(bus.OpenStages)] == [again.fence]
+    for name, stages in (("a2", (0, 1)), ("b1", (2, 3))):
+        rig.hub.on_message(rig.links[name], bus.StagesOpened("s", again.fence, stages), [])
+    assert rig.facts[1:] == [facts.StagesReady(again.fence)]
+    binding.close()
 
 
 async def test_what_a_worker_refuses_for_another_reason_is_no_want_of_room() -> None:

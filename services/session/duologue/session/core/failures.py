@@ -1,7 +1,8 @@
 """Stages that fail, are lost, or hang: what the session makes of it. SANS-I/O.
 
 Rule 1. A failure ends the open response as failed and nothing else: the next append, commit and update work.
-Rule 2. Stages that are refused before they were ever open, or lost again and again, end the session.
+Rule 2. Stages that are refused before they were ever open, or lost again and again, end the session. One that is being
+        drained has refused nothing but itself: others are asked, and nothing has happened.
 Rule 3. A lost binding is replaced; a unit that was under way at two losses is not tried a third time: the
         session ends with `poison_input`, so that one session cannot take down the fleet. A worker that has no room
         is no loss of anything: no unit was there.
@@ -92,6 +93,10 @@ def lost(ctx: SessionContext, fact: StagesLost) -> None:
     """The binding is void."""
     state = ctx.state
     code = fact.code or "worker_lost"
+    if fact.refused and code == "worker_drained":
+        # The shard had not heard of it yet. Nothing was submitted under this binding, so there is nothing to void.
+        stages.bind_elsewhere(ctx)
+        return
     hopeless = fact.refused or state.binding > ctx.limits.max_stage_deaths
     if hopeless and not state.was_ready:
         ctx.error(RealtimeProtocolError(code, fact.message or code))

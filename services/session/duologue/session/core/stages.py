@@ -29,6 +29,12 @@ def open_stages(ctx: SessionContext) -> None:
     ctx.effects.append(OpenStages(state.fence, tuple(configs)))
 
 
+def bind_elsewhere(ctx: SessionContext) -> None:
+    """Stages that are not open yet are to be opened by others. What waits for them goes on waiting."""
+    ctx.state.binding += 1
+    open_stages(ctx)
+
+
 # -- out --------------------------------------------------------------------------------------------------
 
 
