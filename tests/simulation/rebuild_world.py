@@ -99,8 +99,9 @@ class RebuildWorld(World):
 
     def restart_worker(self, group: str) -> None:
         """As a supervisor does it."""
-        if not self.failed:
-            self.loop.create_task(self._new_worker(group))
+        if not self.failed and not self._stopping:
+            self._starting.add(birth := self.loop.create_task(self._new_worker(group)))
+            birth.add_done_callback(self._starting.discard)
 
     async def _new_worker(self, group: str) -> None:
         node = self.make_worker(group, self.pipelines()[0])
