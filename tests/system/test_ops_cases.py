@@ -226,6 +226,8 @@ async def test_ops_08_a_worker_that_comes_back_under_its_name_is_another_one_and
             await go_on(talkers, 2)
         assert all(set(talker.failures) <= {"worker_lost"} for talker in talkers)
     assert {one["id"] for one in fleet.members("worker")} == set(before), "the names are the same"
+    # The sessions that lived went on without asking the roster, which their gateway reads once a second.
+    await eventually(lambda: is_ready(fleet.ports[0]), "the gateway has heard of it")
     fresh = await Wire.open(fleet.urls[0], session_object(script=ANSWER))
     await fresh.send(append(level(6000)))
     await fresh.until("response.done")
