@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--standby",
         type=int,
-        help="of these, take new sessions only when the others take none (0; without --shards 1 on few CPUs)",
+        help="of these, take new sessions only when the others take none (0; where neither is given, 1 on few CPUs)",
     )
     parser.add_argument("--ready-s", type=float, default=READY_S, help="how long everything may take to start (120)")
     parser.add_argument("--insecure", action="store_true", help="serve without keys on an open address")

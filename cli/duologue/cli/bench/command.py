@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
             [_measure(name, at, workload, CpuMeter(pids), options) for name, at, pids in targets]
             for _ in range(options.rounds)
         ]
-    ratios = [of_round[0].total_cpu_s / of_round[1].total_cpu_s for of_round in rounds if options.floor and groups]
+    ratios = ratios_of(rounds)
     runs = rounds[0]
     for of_round in rounds[1:]:
         for figures, further in zip(runs, of_round, strict=True):
@@ -97,6 +97,13 @@ def run(options: argparse.Namespace) -> int:
         _show(runs, workload, ratios)
     result = runs[0].result
     return 1 if result.errors or result.holes or result.disconnects else 0
+
+
+def ratios_of(rounds: list[list[Figures]]) -> list[float]:
+    """How many times the floor each round took. None of a round without a floor, of a system elsewhere, or of windows
+    that are too short for the kernel to have counted anything."""
+    pairs = [of_round for of_round in rounds if len(of_round) > 1 and all(one.total_cpu_s for one in of_round)]
+    return [product.total_cpu_s / floor.total_cpu_s for product, floor in pairs]
 
 
 @contextlib.contextmanager
