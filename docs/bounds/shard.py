@@ -7,9 +7,11 @@ from bounds.row import Bound, size
 from duologue.runtime.settings import SystemSettings
 from duologue.session import (
     admission,
+    backlog,
     binding,
     chat_turn,
     cleanup,
+    detached,
     detector,
     handing_over,
     inheriting,
@@ -39,6 +41,29 @@ BOUNDS = (
             _SHELL + "test_input_tape.py::test_the_store_keeps_the_window_and_no_more",
             _SHELL + "test_input_tape.py::test_a_window_of_large_units_is_bounded_by_its_bytes",
             _SHELL + "test_input_tape.py::test_a_store_that_is_away_is_asked_again_and_what_does_not_fit_is_counted",
+        ),
+    ),
+    Bound(
+        "events that a gateway had sent with the store away, and left with the shard when its client went",
+        f"{size(backlog.MAX_BYTES)} for each session",
+        "`session/backlog.py`",
+        "the oldest are lost to the journal: whoever resumes from before them is told of a gap",
+        ("duologue_session_kept_events_total", "duologue_gateway_kept_events_total"),
+        (
+            _SHELL + "test_backlog.py::test_beyond_the_bound_the_oldest_are_lost",
+            "unit/gateway/test_handing_on.py::test_what_the_shard_cannot_take_is_counted_as_lost",
+        ),
+    ),
+    Bound(
+        "how long a gateway that attaches waits for those",
+        f"{detached.KEPT_S:g} s, {detached.WORD_S:g} s of it for the gateway before it to say what it has",
+        "`session/detached.py`",
+        "it is told how far the journal is whole; whoever resumes from before that is told of a gap",
+        ("duologue_session_kept_events_total", "duologue_gateway_resumes_total"),
+        (
+            _SHELL + "test_detached.py::test_an_attachment_does_not_wait_for_ever_for_what_nobody_has",
+            _SHELL
+            + "test_detached.py::test_an_attachment_is_answered_although_the_journal_does_not_take_what_was_kept",
         ),
     ),
     Bound(

@@ -23,6 +23,8 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 BACKLOG = "duologue_store_journal_backlog_bytes"
 SESSIONS = 4
 STALL_S = 10.0
+GIVEN_UP_S = 3.0
+"""By then nobody has a connection any more on which the store would still find what was written to it."""
 UNITS = 12
 """Enough for a whole answer."""
 
@@ -34,6 +36,12 @@ def store_failures(system: RunningSystem) -> float:
 def counted(system: RunningSystem, name: str) -> float:
     lines = system.metrics().splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+
+def labelled(system: RunningSystem, name: str, labels: dict[str, str]) -> float:
+    wanted = [f'{key}="{value}"' for key, value in labels.items()]
+    lines = [line for line in system.metrics().splitlines() if line.startswith(f"{name}{{")]
+    return sum(float(line.rpartition(" ")[2]) for line in lines if all(pair in line for pair in wanted))
 
 
 async def comes_back(system: RunningSystem, talker: Talker, after: int) -> tuple[Event, list[int]]:
@@ -97,6 +105,31 @@ async def test_what_was_said_while_the_store_stood_still_is_in_the_journal_after
             first, numbers = await comes_back(system, talkers[0], before)
             assert first["type"] == "session.resumed"
             assert numbers == list(range(before + 1, before + 1 + len(numbers)))
+
+
+async def test_who_leaves_while_the_store_stands_still_misses_nothing_afterwards(tmp_path: Path) -> None:
+    """Its gateway gives the shard what it could not journal: whoever claims the journal next would number on above."""
+    with RunningSystem(tmp_path / "home", "--pipelines", "loopback") as system:
+        store = next(process.pid for process in system.family() if "valkey" in process.name())
+        async with talking(system, SESSIONS) as talkers:
+            before = [seqs(talker.log)[-1] for talker in talkers]
+            os.kill(store, signal.SIGSTOP)
+            try:
+                began = asyncio.get_running_loop().time()
+                await go_on(talkers, 2)
+                await asyncio.sleep(max(0.0, began + GIVEN_UP_S - asyncio.get_running_loop().time()))
+                leaves, asks = talkers[0], {"outcome": "handed_on"}
+                await leaves.silence()
+                await leaves.wire.cut()
+                await eventually(lambda: labelled(system, "duologue_gateway_kept_events_total", asks) > 0, "handed on")
+            finally:
+                os.kill(store, signal.SIGCONT)
+            await eventually(lambda: is_ready(system.port), "ready again")
+            first, numbers = await comes_back(system, leaves, before[0])
+            assert first["type"] == "session.resumed" and "items" not in first
+            assert numbers == list(range(before[0] + 1, before[0] + 1 + len(numbers)))
+            assert numbers[-1] > seqs(leaves.log)[-1]
+            assert labelled(system, "duologue_gateway_kept_events_total", {"outcome": "lost"}) == 0
 
 
 async def test_a_killed_store_comes_back_and_sessions_with_it(tmp_path: Path) -> None:

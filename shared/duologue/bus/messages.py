@@ -92,6 +92,20 @@ class Detach(Message, frozen=True):
     """The client itself closed with 1000 or no code: ends sessions of the OpenAI dialects."""
 
 
+class Kept(Message, frozen=True):
+    """What the socket of `generation` was sent while the store was away, and the journal may not have: the shard has
+    it journaled. Before the `Detach`, or after a `Replaced`. frames: [body of each event, without its number].
+
+    Only to shards that say `takes_kept` in the registry.
+    """
+
+    session_id: str
+    generation: int
+    first_seq: int
+    ids: tuple[DeliveryId, ...]
+    """Of the events `first_seq`, `first_seq` + 1, ..."""
+
+
 class Adopt(Message, frozen=True):
     """The shard of this session, by its incarnation, does not answer us: take the session over if it is dead. Not
     answered: the store tells who owns the session."""
@@ -182,6 +196,8 @@ class Attached(Message, frozen=True):
     before it was back. Numbers go on above it; whoever has less of it has a gap."""
     end: Delivery | None = None
     """The session's terminal event, if that is out already: an egress before may have journaled it."""
+    journaled: int = 0
+    """The last seq in the journal, if that is more than the claim said: the shard has added what was kept (`Kept`)."""
 
 
 class Numbered(Message, frozen=True):
@@ -428,6 +444,7 @@ AnyMessage = (
     OpenSession
     | ClientInput
     | Attach
+    | Kept
     | Adopt
     | Detach
     | AskNumbered

@@ -333,8 +333,11 @@ class Egress:
     def _stop(self, why: str) -> None:
         self.stopped = why
         self._replace_queue(deque())
-        self._numbered.clear()
-        self._unsent = self._kept_bytes = 0
+        for _ in range(self._unsent):
+            self._kept_bytes -= len(self._numbered.pop().body)
+        self._unsent = 0
+        if why != "replaced":  # what was sent is for whoever has claimed the journal: see `leftover`
+            self._forget_kept()
 
     # -- while the store is away ---------------------------------------------------------------------
 
@@ -401,6 +404,11 @@ class Egress:
             Batch(self.owner, self.number, some[0].seq, [(event.id, event.body) for event in some])
             for some in (kept[at : at + size] for at in range(0, len(kept), size))
         ]
+
+    def leftover(self) -> list[tuple[int, DeliveryId, bytes]]:
+        """The number, id and body of all that was sent and is not known to be journaled, in order: for another egress,
+        once this one has ended."""
+        return [(event.seq, event.id, event.body) for event in islice(self._numbered, self.kept)]
 
     @property
     def busy(self) -> bool:

@@ -46,6 +46,8 @@ class ShardRecord(msgspec.Struct, frozen=True):
     """The version of those that it saves."""
     standby: bool = False
     """New sessions go to it only when no other shard takes them; it inherits like any. Who says nothing is active."""
+    takes_kept: bool = False
+    """It knows `Kept`: what a gateway could not journal is not lost when its client leaves."""
 
 
 class StageRecord(msgspec.Struct, frozen=True):

@@ -41,6 +41,9 @@ GATEWAY_RESUMES = counter("gateway", "resumes", "Resumes, by result.", ["result"
 GATEWAY_RESUME_LATENCY = histogram(
     "gateway", "resume_seconds", "From the resume to the end of its replay.", SPOKEN_SECONDS
 )
+GATEWAY_KEPT = counter(
+    "gateway", "kept_events", "Events sent with the store away and not journaled when the socket ended.", ["outcome"]
+)
 GATEWAY_MOVES = counter("gateway", "moves", "Attachments whose shard was lost, by what came of it.", ["result"])
 GATEWAY_MOVE = histogram("gateway", "move_seconds", "From the loss of a shard to the next one.", SPOKEN_SECONDS)
 GATEWAY_REPLAYED = counter("gateway", "replayed_events", "Events sent again from the journal.")
@@ -105,6 +108,7 @@ SESSION_UNIT_LAG = histogram(
     "session", "unit_lag_seconds", "How far units are behind real time.", SPOKEN_SECONDS, ["pipeline"]
 )
 SESSION_LATE_ACKS = counter("session", "late_acks", "Playback acknowledgements that changed nothing.")
+SESSION_KEPT = counter("session", "kept_events", "Events that gateways could not journal, by what came.", ["outcome"])
 SESSION_ADOPTIONS = counter("session", "adoptions", "Sessions taken over, by what came of it.", ["outcome"])
 SESSION_ADOPTION = histogram("session", "adoption_seconds", "From the decision to a restored session.", FAST_SECONDS)
 SESSION_HAND_OVERS = counter("session", "hand_overs", "Sessions given to another shard, by what came.", ["outcome"])

@@ -359,6 +359,30 @@ def test_what_was_sent_is_appended_by_the_next_owner() -> None:
     assert take(e, 1.0) == Batch(TWO, 4, 1, [(DeliveryId(1, 1), b'{"n":1}')])
 
 
+@pytest.mark.parametrize(("reason", "left"), [("egress", [1, 2]), ("gone", []), ("conflict", [])])
+def test_what_was_sent_is_left_to_whoever_has_claimed_the_journal(reason: str, left: list[int]) -> None:
+    e = egress()
+    put(e, 1, 2)
+    take(e, 0.0)
+    e.live(1.0, True)
+    put(e, 3)
+    assert [(seq, id, body) for seq, id, body in e.leftover()] == [
+        (1, DeliveryId(1, 1), b'{"n":1}'),
+        (2, DeliveryId(1, 2), b'{"n":2}'),
+    ]
+    e.on_outcome(refused(reason, ONE, 9, 0, DeliveryId()), 1.1)
+    assert [seq for seq, _, _ in e.leftover()] == left
+    assert e.kept_bytes == 7 * len(left) and not e.busy and e.last_words() == []
+
+
+def test_what_waits_for_its_reply_is_left_to_nobody() -> None:
+    """The client has not seen it: its shard says it again."""
+    e = egress()
+    put(e, 1)
+    take(e, 0.0)
+    assert e.leftover() == []
+
+
 def test_a_batch_that_ends_unknown_after_it_was_sent_does_not_open_the_breaker_again() -> None:
     e = egress()
     put(e, 1)

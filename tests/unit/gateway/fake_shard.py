@@ -24,6 +24,7 @@ from duologue.bus.messages import (
     Deliveries,
     Delivery,
     Detach,
+    Kept,
     Numbered,
     OpenSession,
     Replaced,
@@ -41,7 +42,7 @@ from duologue.protocol.duplex import (
     decode_command,
 )
 from duologue.store.memory import MemoryStore, run_now
-from duologue.store.ports import Owned, Registration, SessionRecord
+from duologue.store.ports import Entry, Owned, Registration, SessionRecord
 
 Event = tuple[Delivery, bytes]
 
@@ -68,6 +69,8 @@ class Held:
         self.n = 0
         self.reported: tuple[int, DeliveryId] = (0, DeliveryId())
         self.unacked: deque[Event] = deque()
+        self.kept: list[Entry] = []
+        """What it adds to the journal for the next gateway that attaches."""
         self.end: Delivery | None = None
         self.commands: list[tuple[CommandNo, DuplexCommand]] = []
         self.detached: list[tuple[int, bool]] = []
@@ -89,6 +92,9 @@ class FakeShard(LinkHandler):
         self.inherits = False
         """It takes over what a gateway asks it to."""
         self.heard = asyncio.Event()
+        self.kept: list[Kept] = []
+        self.detached_at: list[int] = []
+        """How many of those had come at each detach."""
         self.says_before_it_answers: dict[str, Any] | None = None
         """It answers no open and no attach."""
         self.endpoint: MemoryEndpoint = hub.endpoint(Peer(name, "shard", self.incarnation), self, f"memory://{name}")
@@ -150,7 +156,10 @@ class FakeShard(LinkHandler):
             self._attach(link, message)
         elif isinstance(message, ClientInput):
             self._input(message, frames)
+        elif isinstance(message, Kept):
+            self.kept.append(message)
         elif isinstance(message, Detach):
+            self.detached_at.append(len(self.kept))
             held = self.sessions.get(message.session_id)
             if held is not None:
                 held.detached.append((message.generation, message.clean))
@@ -209,11 +218,19 @@ class FakeShard(LinkHandler):
             held.link.send(Replaced(message.session_id, message.generation))
         held.link, held.generation = link, message.generation
         items = b'[{"id":"m1"}]' if message.after_gap else b""
-        answer = Attached(
-            message.session_id, message.generation, held.owner, CommandNo(), "evt_9", 320, *held.reported, held.end
-        )
+        journaled = self._journal(message, held)
+        numbered = *held.reported, held.end, journaled
+        answer = Attached(message.session_id, message.generation, held.owner, CommandNo(), "evt_9", 320, *numbered)
         link.send(answer, [self._object(message.session_id), items])
         self._deliver(message.session_id, held, list(held.unacked))
+
+    def _journal(self, message: Attach, held: Held) -> int:
+        kept, held.kept = held.kept, []
+        if not kept:
+            return 0
+        first = message.journaled + 1
+        run_now(self.store.journal.append(message.session_id, held.owner, message.egress, first, kept))
+        return message.journaled + len(kept)
 
     def _input(self, message: ClientInput, frames: Sequence[bytes]) -> None:
         held = self.sessions.get(message.session_id)

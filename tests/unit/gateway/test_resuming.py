@@ -285,3 +285,20 @@ async def test_res_02_a_client_that_reads_nothing_does_not_delay_a_takeover(syst
     numbers = [(await new.next())["server_event_seq"] for _ in range(100)]
     assert numbers == list(range(2, 102))
     old.ws.transport.resume_reading()
+
+
+async def test_what_the_shard_has_journaled_meanwhile_is_no_gap(system: System) -> None:
+    """2 to 5 were sent live, and their gateway gave them to the shard: it adds them under the claim of the next one."""
+    _, created = await system.open()
+    session_id = created["session"]["id"]
+    held = system.shard.sessions[session_id]
+    await turn()
+    held.n = 5
+    held.reported = (5, DeliveryId(held.owner.number, 5))
+    held.kept = [(DeliveryId(held.owner.number, n), b'{"type":"x","n":%d}' % n) for n in range(2, 6)]
+    client = await system.resume(created, after=3)
+    resumed = await client.next()
+    assert resumed["type"] == "session.resumed"
+    assert [(await client.next())["server_event_seq"] for _ in range(2)] == [4, 5]
+    system.shard.say(session_id, {"type": "live"})
+    assert (await client.until("live"))["server_event_seq"] == 6

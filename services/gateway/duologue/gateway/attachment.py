@@ -41,6 +41,7 @@ from duologue.fence import CommandNo, DeliveryId, Owner
 from duologue.gateway.announce import replaced
 from duologue.gateway.context import Gateway
 from duologue.gateway.errors import local_error
+from duologue.gateway.handing_on import hand_on
 from duologue.gateway.outbound import Outbound
 from duologue.gateway.uncovered import Uncovered
 from duologue.gateway.wire import LINGER_S, Wire
@@ -337,6 +338,8 @@ class Attachment:
             return
         self.ended = end
         self.outbound.close()
+        if end is not End.terminal and (kept := self.outbound.leftover()):
+            hand_on(self.gateway.router, self.link, self.session_id, self.generation, kept)
         self.uncovered.clear()
         if self._trim_timer is not None:
             self._trim_timer.cancel()

@@ -122,6 +122,10 @@ class Outbound(Sink):
         if self._pump is not None:
             self._pump.close()
 
+    def leftover(self) -> list[tuple[int, DeliveryId, bytes]]:
+        """What was sent and is not known to be journaled: number, id and body, in order."""
+        return [] if self._pump is None else self._pump.egress.leftover()
+
     # -- from the shard ---------------------------------------------------------------------------------
 
     def put(self, message: Deliveries, frames: Sequence[bytes]) -> None:

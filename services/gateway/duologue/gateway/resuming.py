@@ -212,13 +212,14 @@ class Resuming:
             return Refused(answer.message.code, error, answer.message.close_code or POLICY, True)
         told = answer.message
         assert isinstance(told, Attached)
-        head_seq = max(head.last_seq, told.seq)
-        if step.cursor > head_seq or head.last_seq < head_seq > step.cursor:
+        journaled = max(head.last_seq, told.journaled)
+        head_seq = max(journaled, told.seq)
+        if step.cursor > head_seq or journaled < head_seq > step.cursor:
             # The token is spent: it is good again before the client is told.
             await gateway.sessions.let_go(step.session_id, generation)
             if step.cursor > head_seq:
                 return self._beyond()
-            why = f"the journal ends at {head.last_seq}, what left without it was lost with the gateway that sent it"
+            why = f"the journal ends at {journaled}, what left without it was lost with the gateway that sent it"
             return self._gap(head_seq, why)
         self._announce(attachment, answer, told, head_seq)
         return Replayable(attachment, step.cursor, head_seq)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from duologue.gateway.handing_on import OUTCOMES
 from duologue.runtime import metrics
 from duologue.runtime.metric_registry import render
 
@@ -41,6 +42,8 @@ class Tally:
     def __init__(self) -> None:
         for result in MOVES:
             metrics.GATEWAY_MOVES.labels(result)  # shown at 0, so that the first one is a rise
+        for outcome in OUTCOMES:
+            metrics.GATEWAY_KEPT.labels(outcome)
         self.frames_in = self.bytes_in = self.frames_out = self.bytes_out = 0
         self.socket_waits = self.uncovered_full = self.replayed = 0
         self.purged = self.takeovers = 0

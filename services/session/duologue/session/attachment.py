@@ -5,7 +5,9 @@ Rule 2. `Attached` states what is covered, so it waits for the checkpoint that c
         event leaves meanwhile. The gateway has claimed the journal already: our own egress is off first.
 Rule 3. An egress number grows with each claim; what is known of it here is a lower bound for the next.
 Rule 4. A session whose opening gateway is lost before it said anything is closed: its client never had it.
-Rule 5. A session that ends as the link to its gateway breaks is left to that gateway for a while, which holds the
+Rule 5. What was sent while the store was away, and its gateway could not journal before the client left, comes here
+        (`Kept`) and is journaled before anything new; a gateway that attaches meanwhile is answered after that.
+Rule 6. A session that ends as the link to its gateway breaks is left to that gateway for a while, which holds the
         client's socket and comes back: once we have journaled the end, all that the store has of it is deleted.
 """
 
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 
 from duologue.bus.link import Link
@@ -22,12 +24,15 @@ from duologue.bus.messages import (
     Attached,
     Covered,
     Delivered,
+    Kept,
     Numbered,
     OwnerChanged,
     Replaced,
     SessionOpened,
 )
 from duologue.fence import CommandNo, DeliveryId, Owner
+from duologue.runtime import metrics
+from duologue.session.backlog import Backlog
 from duologue.session.core import commands as facts
 from duologue.session.output import GatewaySink, Sink
 from duologue.session.runner import DuplexSessionRunner
@@ -42,6 +47,11 @@ class OwnEgress(Sink):
         """Claim the journal, after a while; events are taken once that is done."""
 
     @abstractmethod
+    def journal_for(self, message: Attach, told: bool, done: Callable[[int], None]) -> None:
+        """Instead: have the backlog journaled by the claim of the gateway that attaches, and say how far the journal
+        is whole then. `told`: the gateway before it has just been told to let go, and may add to the backlog."""
+
+    @abstractmethod
     def stop(self) -> None:
         """Let go at once: somebody else is the egress now, or the session is over. Idempotent."""
 
@@ -49,7 +59,7 @@ class OwnEgress(Sink):
 class Numbering:
     """How far the session's journal is known to have come, here: a lower bound of what the store says."""
 
-    __slots__ = ("egress", "generation", "holed", "seq", "through")
+    __slots__ = ("backlog", "egress", "generation", "holed", "seq", "through")
 
     def __init__(self) -> None:
         self.egress = 0
@@ -58,9 +68,10 @@ class Numbering:
         self.through = DeliveryId()
         self.holed = False
         """An egress has ended with what it had sent while the store was away: the journal lacks it for good."""
+        self.backlog = Backlog()
 
     def claimed(self, journaled: int) -> None:
-        """The next egress has claimed the journal, whose last seq this is: nothing of an older one comes any more."""
+        """The next egress has claimed the journal, which is whole up to this seq: nothing older comes any more."""
         self.holed = self.holed or journaled < self.seq
 
     def reported(self, egress: int, through: DeliveryId, seq: int) -> None:
@@ -80,6 +91,7 @@ class Attachment:
         "_attaching",
         "_back_by",
         "_greeting",
+        "_journaled",
         "_make_egress",
         "_own",
         "_refused",
@@ -99,6 +111,8 @@ class Attachment:
         self._own: OwnEgress | None = None
         self._attaching: Attach | None = None
         self._greeting: bytes | None = None
+        self._journaled = 0
+        """What of the journal is whole for the gateway that attaches, if that is more than its claim said."""
         self._back_by = -inf
         """Until then a gateway that was lost may come back for the end of the session."""
         self.numbering = Numbering()
@@ -163,7 +177,7 @@ class Attachment:
         self._own.start(after_s)
 
     def _leave_the_end(self) -> None:
-        """Rule 5. What is not journaled yet waits here."""
+        """Rule 6. What is not journaled yet waits here."""
         wait_s = self._back_by - asyncio.get_running_loop().time()
         self._back_by = -inf
         if wait_s > 0:
@@ -186,9 +200,17 @@ class Attachment:
         self.remote = message.remote
         numbering.generation = message.generation
         numbering.egress = max(numbering.egress, message.egress)
+        self._journaled = 0
+        known = max(message.journaled, message.seq)  # what it has numbered itself it will have journaled yet
         if message.journaled >= 0:
-            numbering.claimed(message.journaled)
-        numbering.reported(message.egress, message.through, message.seq)  # this one will have it journaled yet
+            numbering.backlog.journaled(known)
+            told = old is not None and old is not link
+            if known < numbering.seq and (told or numbering.backlog):
+                self._own = self._make_egress(self._runner, numbering, self._refused)
+                self._own.journal_for(message, told, self._kept_journaled)
+            else:
+                numbering.claimed(known)
+        numbering.reported(message.egress, message.through, message.seq)
         self.link = link
         self._attaching = message
         self._greeting = None
@@ -198,12 +220,27 @@ class Attachment:
         if self._attaching is message and not self._covered():
             self._runner.post(facts.CheckpointWanted())
 
+    def _kept_journaled(self, journaled: int) -> None:
+        self._own = None
+        self._journaled = journaled
+        self.numbering.claimed(journaled)
+        self._turned()
+
+    def kept(self, message: Kept, bodies: Sequence[bytes]) -> None:
+        """What the socket of a generation was sent, and its gateway could not journal."""
+        if message.generation < self.generation and self._own is None:
+            metrics.SESSION_KEPT.labels("late").inc(len(bodies))
+            return
+        numbering = self.numbering
+        numbering.reported(0, message.ids[-1], message.first_seq + len(bodies) - 1)
+        numbering.backlog.add(message.first_seq, list(zip(message.ids, bodies, strict=True)))
+
     def _covered(self) -> bool:
         machine = self._runner.machine
         return machine.closed or (not machine.input_waits and machine.applied == machine.covered)
 
     def _turned(self) -> None:
-        if self._attaching is not None and self._covered():
+        if self._attaching is not None and self._own is None and self._covered():
             self._answer()
         elif self._back_by > -inf and self._runner.closing:
             self._leave_the_end()
@@ -236,6 +273,7 @@ class Attachment:
             self.numbering.seq,
             self.numbering.through,
             self._runner.output.end,
+            self._journaled,
         )
         items = machine.items_for_gap() if message.after_gap or self.numbering.holed else b""
         if not link.send(answer, [machine.session_object(), items]):
@@ -253,6 +291,7 @@ class Attachment:
         self._attaching = None
         self._greeting = None
         self.acknowledged = True
+        self._stop_own()
         self._journal_ourselves()
         self._runner.post(facts.Detached(generation, clean))
 

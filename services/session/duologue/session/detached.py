@@ -5,6 +5,8 @@ Rule 1. Nothing is taken before the journal is claimed; what was handed over bef
 Rule 2. A claim that is too old (`generation`) yields to the gateway that came first: it will attach. If it
         has not after `YIELD_S`, it never will, and the journal is claimed from it.
 Rule 3. An acknowledgement means journaled: there is no socket.
+Rule 4. What a gateway had sent and could not journal (`backlog`) comes first. A gateway that attaches before that is
+        done waits for it, a while: it is written under the number that this one has claimed.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from duologue.bus.messages import Delivered
+from duologue.bus.messages import Attach, Delivered
 from duologue.delivery.breaker import StoreBreaker
 from duologue.delivery.egress import Egress, Frame, Put
 from duologue.delivery.pump import Pump, Pumps
@@ -30,6 +32,10 @@ from duologue.store.ports import Head, Journal, JournalAppender, JournalRefused,
 _log = logging.getLogger("duologue.session")
 
 YIELD_S: Final = 2.0
+KEPT_S: Final = 2.0
+"""How long an attachment waits at most for what was sent before it."""
+WORD_S: Final = 1.0
+"""And for the gateway that was attached before to say what that was."""
 _RETRY_FIRST_S: Final = 0.1
 _RETRY_LAST_S: Final = 1.0
 
@@ -121,15 +127,50 @@ class DetachedEgress(OwnEgress, JournalSink):
                 await asyncio.sleep(retry_s)
                 retry_s = min(_RETRY_LAST_S, retry_s * 2)
                 continue
-            self._claiming = None
             if isinstance(head, Head):
-                return self._claimed(head)
+                self._numbering.egress = head.egress
+                journaled = await self._journal_kept(head.egress, head.last_seq)
+                self._claiming = None
+                return self._claimed(head, journaled)
+            self._claiming = None
             return self._not_claimed(head)
 
-    def _claimed(self, head: Head) -> None:
+    async def _journal_kept(self, egress: int, journaled: int) -> int:
+        """The last seq before which the journal lacks nothing, once it has what was kept."""
+        numbering, backlog = self._numbering, self._numbering.backlog
+        backlog.journaled(journaled)
+        whole = backlog.bridges(journaled, numbering.seq)
+        to = numbering.seq
+        written = await backlog.write(self._shared.appender, self._runner.session_id, self._runner.owner, egress)
+        return to if whole and written else journaled
+
+    def journal_for(self, message: Attach, told: bool, done: Callable[[int], None]) -> None:
+        work = self._journal_for(message, told, done)
+        self._claiming = self._shared.background.start(work, f"what was kept of {self._runner.session_id}")
+
+    async def _journal_for(self, message: Attach, told: bool, done: Callable[[int], None]) -> None:
+        numbering = self._numbering
+        journaled = message.journaled
+        try:
+            async with asyncio.timeout(KEPT_S):
+                if told:
+                    await self._their_word(journaled)
+                journaled = await self._journal_kept(message.egress, journaled)
+        except TimeoutError:
+            _log.warning("session %s: not all of %d to %d is journaled", message.session_id, journaled, numbering.seq)
+        self._claiming = None
+        done(journaled)
+
+    async def _their_word(self, journaled: int) -> None:
+        try:
+            async with asyncio.timeout(WORD_S):
+                await self._numbering.backlog.reach(journaled, self._numbering.seq)
+        except TimeoutError:
+            pass  # it has nothing of it, or is too old to know how to say so
+
+    def _claimed(self, head: Head, journaled: int) -> None:
         shared, numbering = self._shared, self._numbering
-        numbering.egress = head.egress
-        numbering.claimed(head.last_seq)
+        numbering.claimed(journaled)
         egress = Egress(
             self._runner.session_id,
             self._runner.owner,

@@ -24,6 +24,7 @@ from duologue.bus.messages import (
     ClientInput,
     Delivered,
     Detach,
+    Kept,
     Numbered,
     OpenSession,
     OwnerChanged,
@@ -245,6 +246,11 @@ class DuplexSessionManager:
         elif (opening := self._opening.get(message.session_id)) is not None:
             opening.abandoned = True
 
+    def on_kept(self, message: Kept, bodies: Sequence[bytes]) -> None:
+        resident = self._residents.get(message.session_id)
+        if resident is not None:
+            resident.attachment.kept(message, bodies)
+
     def on_delivered(self, link: Link, message: Delivered) -> None:
         resident = self._residents.get(message.session_id)
         if resident is not None:
@@ -277,6 +283,8 @@ class DuplexSessionManager:
                 self.on_adopt(message)
             case Detach():
                 self.on_detach(link, message)
+            case Kept():
+                self.on_kept(message, frames)
             case AskNumbered():
                 self.on_ask_numbered(link, message)
             case WantCovered():

@@ -282,6 +282,7 @@ class Shard:
             reads_state=STATE_VERSION,
             writes_state=STATE_VERSION,
             standby=self.options.standby,
+            takes_kept=True,
         )
         return Registration(
             kind="shard",

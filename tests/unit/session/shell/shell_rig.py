@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from duologue.bus.link import Frame, Link, Peer
-from duologue.bus.messages import AnyMessage, ClientInput, OpenSession
+from duologue.bus.messages import AnyMessage, Attach, ClientInput, OpenSession
 from duologue.fence import CommandNo, DeliveryId, Owner, StageFence
 from duologue.hearing.mel import Floats
 from duologue.hearing.voice_activity import Stream
@@ -176,6 +176,10 @@ class FakeEgress(OwnEgress):
     def start(self, after_s: float = 0.0) -> None:
         self.running = True
         self.after_s = after_s
+
+    def journal_for(self, message: Attach, told: bool, done: Callable[[int], None]) -> None:
+        self.running = True
+        self.journals_for, self.told, self.done = message, told, done
 
     def stop(self) -> None:
         self.running = False

@@ -16,11 +16,13 @@ pytestmark = pytest.mark.unit
 
 
 class Lossy(JournalAppender):
-    """Loses the reply of the first `losses` batches, though they got in."""
+    """Loses the reply of the next `losses` batches, though they got in."""
 
     def __init__(self, inner: JournalAppender) -> None:
         self.inner = inner
         self.losses = 0
+        self.refuses = False
+        """Takes nothing."""
 
     def submit(
         self,
@@ -31,6 +33,8 @@ class Lossy(JournalAppender):
         batch: Sequence[Entry],
         on_outcome: OnAppended,
     ) -> bool:
+        if self.refuses:
+            return False
         lose = self.losses > 0
         self.losses -= lose
 
@@ -199,3 +203,114 @@ async def test_a_store_that_forgot_does_not_take_the_numbering_back(shell: Detac
     head = await shell.store.journal.head("s")
     assert head is not None
     assert (head.egress, head.last_seq, head.last_delivery) == (8, 6, through(1, 3))
+
+
+# -- what gateways had sent and could not journal --------------------------------------------------------
+
+
+def kept(generation: int, first: int, last: int) -> tuple[bus.Kept, list[bytes]]:
+    ids = tuple(through(1, n) for n in range(first, last + 1))
+    return bus.Kept("s", generation, first, ids), [b'{"n":%d}' % id.n for id in ids]
+
+
+def sent_live(shell: Detached, egress: int, last: int) -> None:
+    """The gateway has told 1 to `last`, of which the journal has the first only."""
+    for _ in range(last // 2):
+        result(shell)
+    shell.board.on_message(shell.gateway, bus.Delivered("s", owned(1), egress, through(1, last), last), [])
+
+
+async def test_what_a_gateway_had_sent_without_the_store_is_journaled_before_anything_new(shell: Detached) -> None:
+    await shell.open()
+    gateway = await attached_gateway_has_journaled(shell)
+    sent_live(shell, gateway.egress, 5)
+    result(shell)
+    shell.board.on_message(shell.gateway, *kept(1, 2, 3))
+    shell.board.on_message(shell.gateway, *kept(1, 4, 5))
+    shell.board.on_message(shell.gateway, bus.Detach("s", 1), [])
+    shell.lossy.losses = 1
+    await shell.settle()
+    assert await shell.journal() == [(n, n) for n in range(1, 8)]
+    numbering = shell.manager.residents[0].attachment.numbering
+    assert (len(numbering.backlog), numbering.holed) == (0, False)
+
+
+@pytest.mark.parametrize("at", ["the resume comes after it left", "it is still there, half open"])
+async def test_a_gateway_that_attaches_first_waits_for_what_the_one_before_had_sent(shell: Detached, at: str) -> None:
+    await shell.open()
+    gateway = await attached_gateway_has_journaled(shell)
+    sent_live(shell, gateway.egress, 5)
+    head = await shell.store.journal.claim("s", owner=owned(1), generation=2)
+    assert isinstance(head, Head)
+    if at.startswith("the resume"):
+        shell.board.on_message(shell.gateway, *kept(1, 2, 5))
+        shell.board.on_message(shell.gateway, bus.Detach("s", 1), [])
+    second = FakeLink("g2", "gateway")
+    shell.board.on_message(second, bus.Attach("s", 2, head.egress, "g2", journaled=head.last_seq), [])
+    result(shell)
+    if at.startswith("it is still"):
+        assert shell.gateway.of(bus.Replaced) == [bus.Replaced("s", 2)]
+        await shell.turn()
+        assert second.sent == []
+        shell.board.on_message(shell.gateway, *kept(1, 2, 5))
+    await shell.settle()
+    [attached] = second.of(bus.Attached)
+    assert (attached.seq, attached.journaled) == (5, 5)
+    assert [event.n for message in second.of(bus.Deliveries) for event in message.events] == [6, 7]
+    assert second.frames_of(bus.Attached)[0][1] == b""
+    assert await shell.journal() == [(n, n) for n in range(1, 6)]
+    shell.board.on_message(shell.gateway, *kept(1, 2, 5))  # late: it is there
+    assert len(shell.manager.residents[0].attachment.numbering.backlog) == 0
+
+
+async def test_an_attachment_does_not_wait_for_ever_for_what_nobody_has(
+    shell: Detached, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duologue.session.detached.WORD_S", 0.02)
+    await shell.open()
+    gateway = await attached_gateway_has_journaled(shell)
+    sent_live(shell, gateway.egress, 5)
+    head = await shell.store.journal.claim("s", owner=owned(1), generation=2)
+    assert isinstance(head, Head)
+    second = FakeLink("g2", "gateway")
+    shell.board.on_message(second, bus.Attach("s", 2, head.egress, "g2", journaled=head.last_seq), [])
+    assert second.sent == []
+    await shell.settle()
+    [attached] = second.of(bus.Attached)
+    assert (attached.seq, attached.journaled) == (5, 1)
+    assert second.frames_of(bus.Attached)[0][1] == b"[]"
+
+
+async def test_an_attachment_is_answered_although_the_journal_does_not_take_what_was_kept(
+    shell: Detached, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duologue.session.detached.KEPT_S", 0.05)
+    await shell.open()
+    gateway = await attached_gateway_has_journaled(shell)
+    sent_live(shell, gateway.egress, 5)
+    shell.board.on_message(shell.gateway, *kept(1, 2, 5))
+    shell.board.on_message(shell.gateway, bus.Detach("s", 1), [])
+    head = await shell.store.journal.claim("s", owner=owned(1), generation=2)
+    assert isinstance(head, Head)
+    shell.lossy.refuses = True
+    second = FakeLink("g2", "gateway")
+    shell.board.on_message(second, bus.Attach("s", 2, head.egress, "g2", journaled=head.last_seq), [])
+    await shell.settle()
+    [attached] = second.of(bus.Attached)
+    assert (attached.seq, attached.journaled) == (5, 1)
+    assert shell.manager.residents[0].attachment.numbering.holed
+
+
+async def test_a_gateway_that_leaves_while_it_waits_leaves_the_backlog_to_the_shard(shell: Detached) -> None:
+    await shell.open()
+    gateway = await attached_gateway_has_journaled(shell)
+    sent_live(shell, gateway.egress, 5)
+    head = await shell.store.journal.claim("s", owner=owned(1), generation=2)
+    assert isinstance(head, Head)
+    second = FakeLink("g2", "gateway")
+    shell.board.on_message(second, bus.Attach("s", 2, head.egress, "g2", journaled=head.last_seq), [])
+    shell.board.on_message(shell.gateway, *kept(1, 2, 5))
+    shell.board.on_message(second, bus.Detach("s", 2), [])
+    await shell.settle()
+    assert second.of(bus.Attached) == []
+    assert await shell.journal() == [(n, n) for n in range(1, 6)]

@@ -1,0 +1,82 @@
+"""A client leaves while the store is away: what its gateway could not journal goes to the shard, before the detach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from unit.gateway.running import System, until
+from unit.session.shell.shell_rig import FakeLink
+
+from duologue.bus.messages import Kept
+from duologue.fence import DeliveryId
+from duologue.gateway import handing_on
+from duologue.gateway.handing_on import hand_on
+from duologue.gateway.router import Router
+from duologue.model.records import ShardRecord, encode_record
+from duologue.runtime import metrics
+from duologue.store.ports import Registration
+
+pytestmark = pytest.mark.unit
+
+
+def counted(outcome: str) -> float:
+    value: float = metrics.GATEWAY_KEPT.labels(outcome)._value.get()
+    return value
+
+
+def event(seq: int, body: bytes = b"{}") -> tuple[int, DeliveryId, bytes]:
+    return seq, DeliveryId(1, seq + 100), body
+
+
+def router(link: FakeLink, **record: Any) -> Router:
+    made = Router()
+    extra = encode_record(ShardRecord((), 0, 8, **record))
+    made.update([Registration("shard", link.peer.name, link.peer.incarnation, "memory://", extra=extra)])
+    return made
+
+
+def test_it_goes_in_batches_with_numbers_and_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handing_on, "BATCH_BYTES", 100)
+    link, before = FakeLink("shard-1", "shard"), counted("handed_on")
+    events = [event(5, b"a" * 60), event(6, b"b" * 40), event(7, b"c" * 300), event(8)]
+    hand_on(router(link, takes_kept=True), link, "s", 2, events)
+    assert link.sent == [
+        (Kept("s", 2, 5, (DeliveryId(1, 105), DeliveryId(1, 106))), [b"a" * 60, b"b" * 40]),
+        (Kept("s", 2, 7, (DeliveryId(1, 107),)), [b"c" * 300]),
+        (Kept("s", 2, 8, (DeliveryId(1, 108),)), [b"{}"]),
+    ]
+    assert counted("handed_on") - before == 4
+
+
+@pytest.mark.parametrize("why", ["no credit", "an older release", "a shard that is gone"])
+def test_what_the_shard_cannot_take_is_counted_as_lost(why: str) -> None:
+    link, before = FakeLink("shard-1", "shard"), counted("lost")
+    link.credit = why != "no credit"
+    known = Router() if why == "a shard that is gone" else router(link, takes_kept=why == "no credit")
+    hand_on(known, link, "s", 1, [event(1), event(2)])
+    assert link.sent == []
+    assert counted("lost") - before == 2
+
+
+@pytest.mark.parametrize("leaves", ["cut", "replaced"])
+async def test_the_shard_gets_it_before_it_hears_that_the_client_has_left(system: System, leaves: str) -> None:
+    gateway = system.services[0].gateway
+    system.shard.register(takes_kept=True)
+    gateway.router.update([system.shard.registration(takes_kept=True)])
+    client, created = await system.open()
+    session_id = created["session"]["id"]
+    gateway.breaker.fail(gateway.now())
+    gateway.breaker.probe_s = 3600.0
+    system.shard.say(session_id, {"type": "x"}, {"type": "y"})
+    assert [(await client.next())["server_event_seq"] for _ in range(2)] == [2, 3]
+    attachment = gateway.attachments.of(session_id)
+    assert attachment is not None
+    if leaves == "cut":
+        client.ws.transport.abort()
+    else:
+        attachment.replaced()
+    shard = system.shard
+    await until(system, lambda: shard.detached_at if leaves == "cut" else shard.kept)
+    assert shard.kept == [Kept(session_id, 1, 2, (DeliveryId(1, 2), DeliveryId(1, 3)))]
+    assert shard.detached_at == ([1] if leaves == "cut" else [])
