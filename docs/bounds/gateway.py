@@ -5,7 +5,7 @@ from __future__ import annotations
 from bounds.row import Bound, size
 
 from duologue.delivery.egress import EgressLimits
-from duologue.gateway import chores, connect_rate, envelope, front_door, outbound, secrets, wire
+from duologue.gateway import chores, connect_rate, departures, envelope, front_door, outbound, secrets, wire
 from duologue.gateway.chat import answer as chat_answer
 from duologue.gateway.chat import request as chat_request
 from duologue.gateway.chat import turn as chat_turn_here
@@ -55,6 +55,17 @@ BOUNDS = (
         "413 `request_too_large`",
         ("duologue_gateway_client_secrets_total",),
         (_GATEWAY + "test_client_secrets.py::test_too_large_a_preset_is_refused",),
+    ),
+    Bound(
+        "what left clients were sent with the store away, and waits for the credit of their shards",
+        size(departures.MAX_BYTES),
+        "`gateway/departures.py`",
+        "it is lost to the journal; whoever resumes from before that is told of a gap",
+        ("duologue_gateway_kept_events_total",),
+        (
+            _GATEWAY + "test_departures.py::test_what_waits_is_bounded_and_the_detach_goes_all_the_same",
+            _GATEWAY + "test_departures.py::test_what_waits_is_lost_with_its_link",
+        ),
     ),
     Bound(
         "connections that are no WebSocket yet",

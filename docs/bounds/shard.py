@@ -49,10 +49,7 @@ BOUNDS = (
         "`session/backlog.py`",
         "the oldest are lost to the journal: whoever resumes from before them is told of a gap",
         ("duologue_session_kept_events_total", "duologue_gateway_kept_events_total"),
-        (
-            _SHELL + "test_backlog.py::test_beyond_the_bound_the_oldest_are_lost",
-            "unit/gateway/test_handing_on.py::test_what_the_shard_cannot_take_is_counted_as_lost",
-        ),
+        (_SHELL + "test_backlog.py::test_beyond_the_bound_the_oldest_are_lost",),
     ),
     Bound(
         "how long a gateway that attaches waits for those",

@@ -33,6 +33,7 @@ class Faults:
             "gateway killed": (2, self._kill_gateway),
             "slow reader": (6, self._slow_reader),
             "store stalls": (3, self._stall),
+            "client leaves while the store stands still": (3, self._leave),
             "replies lost": (3, self._lossy),
             "late execution": (3, self._late),
             "journal connection cut": (3, self._cut_journal),
@@ -118,6 +119,7 @@ class Faults:
             return False
         gateway = self._random.choice(alive)
         world.purged += gateway.purged
+        world.forgets = True
         gateway.kill()
         world.loop.call_later(self._random.uniform(0.2, 1.5), world.restart_gateway, gateway.name)
         return True
@@ -139,6 +141,20 @@ class Faults:
     def _stall(self) -> bool:
         depot = self._world.depot
         depot.stalled_until = self._world.now + self._random.choice((0.1, 0.4, 0.9))
+        return True
+
+    def _leave(self) -> bool:
+        """Whoever leaves was sent something without the journal. In half of the cases that connection ends as well:
+        what its gateway submits as it goes is lost then."""
+        world, client = self._world, self._client()
+        if client is None or client.socket is None:
+            return False
+        world.depot.stalled_until = world.now + self._random.choice((0.6, 0.9))
+        after_s = self._random.uniform(0.3, 0.55)
+        if self._random.random() < 0.5:
+            world.loop.call_later(after_s, client.socket.gateway.stores.appender.cut)
+        world.loop.call_later(after_s, client.drop, self._random.choice((0.0, 0.05, 0.4, 2.0)))
+        client.talk_on = 12
         return True
 
     def _lossy(self) -> bool:
@@ -172,6 +188,7 @@ class Faults:
 
     def _break(self, dialler: str, listener: str) -> bool:
         """One message between them ends the connection, or is lost on the way, which the sequence number tells."""
+        self._world.forgets = True
         ends = (dialler, listener) if self._random.random() < 0.5 else (listener, dialler)
         self._world.weather.break_next(*ends, lose=self._random.random() < 0.5)
         return True

@@ -105,6 +105,8 @@ class World:
         ends it."""
         self.faults_struck = 0
         self.last_fault = -FAULT_ECHO_S
+        self.forgets = False
+        """A gateway has died, or a link was broken: what was on its way is lost."""
         self.purged = 0
         """Events that gateways which are gone have purged."""
         self._lives: Counter[str] = Counter()
@@ -287,8 +289,8 @@ class World:
         return True
 
     def gap_allowed(self, record: Record) -> bool:
-        """An egress that ends while the store is away takes along what it sent without it."""
-        return self.witness.unconfirmed(record.session_id)
+        """What was sent without the store may be lost with its gateway, or on that one's way to the shard."""
+        return self.forgets and self.witness.unconfirmed(record.session_id)
 
     def inherit(self, client: Client) -> None:
         """Take a session over, as an heir does it: own, then fence the journal."""

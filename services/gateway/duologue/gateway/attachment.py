@@ -41,7 +41,6 @@ from duologue.fence import CommandNo, DeliveryId, Owner
 from duologue.gateway.announce import replaced
 from duologue.gateway.context import Gateway
 from duologue.gateway.errors import local_error
-from duologue.gateway.handing_on import hand_on
 from duologue.gateway.outbound import Outbound
 from duologue.gateway.uncovered import Uncovered
 from duologue.gateway.wire import LINGER_S, Wire
@@ -339,7 +338,7 @@ class Attachment:
         self.ended = end
         self.outbound.close()
         if end is not End.terminal and (kept := self.outbound.leftover()):
-            hand_on(self.gateway.router, self.link, self.session_id, self.generation, kept)
+            self.gateway.links.departures.keep(self.link, self.session_id, self.generation, kept)
         self.uncovered.clear()
         if self._trim_timer is not None:
             self._trim_timer.cancel()
@@ -358,6 +357,7 @@ class Attachment:
         if self.ended is End.terminal or self.ended is End.replaced:
             return
         self.gateway.attachments.drop(self)
-        self.link.send(Detach(self.session_id, self.generation, self.wire.clean))
+        detach = Detach(self.session_id, self.generation, self.wire.clean)
+        self.gateway.links.departures.detach(self.link, detach)
         sessions, session_id, generation = self.gateway.sessions, self.session_id, self.generation
         self.gateway.chores.add("let_go", session_id, lambda: sessions.let_go(session_id, generation))

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from duologue.bus.link import Link, LinkHandler, PeerLost
 from duologue.bus.messages import AnyMessage, AskNumbered, Numbered
+from duologue.gateway.departures import Departures
 
 
 class Attached(Protocol):
@@ -35,8 +36,9 @@ class Sessions(Protocol):
 class ShardLinks(LinkHandler):
     """See the module. Used from the loop's thread."""
 
-    def __init__(self, sessions: Sessions, turns: Sessions | None = None) -> None:
+    def __init__(self, sessions: Sessions, departures: Departures, turns: Sessions | None = None) -> None:
         """`turns`: who else is talked to by an id of its own (chat turns); looked for after the sessions."""
+        self.departures = departures
         self._sessions = sessions
         self._turns = turns
         self._links: dict[str, Link] = {}
@@ -100,6 +102,7 @@ class ShardLinks(LinkHandler):
             link.drop("closed")
             return
         self._links[link.peer.incarnation] = link
+        self.departures.on_ready(link)
         for ready in self._waiting.get(link.peer.incarnation, ()):
             if not ready.done():
                 ready.set_result(link)
@@ -117,12 +120,14 @@ class ShardLinks(LinkHandler):
             attached.on_message(link, message, frames)
 
     def on_credit(self, link: Link) -> None:
+        self.departures.on_credit(link)
         for attached in self._on(link):
             attached.on_credit()
 
     def on_lost(self, link: Link, lost: PeerLost) -> None:
         if self._links.get(link.peer.incarnation) is link:
             del self._links[link.peer.incarnation]
+        self.departures.on_lost(link)
         for session_id in list(self._asked):
             self._answer(link, session_id, None)
         for attached in self._on(link):

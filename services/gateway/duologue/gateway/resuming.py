@@ -184,7 +184,7 @@ class Resuming:
             if not done:
                 attachment.leave()
                 if older is not None:  # the shard may know of that one only
-                    older.link.send(Detach(older.session_id, older.generation))
+                    gateway.links.departures.detach(older.link, Detach(older.session_id, older.generation))
 
     async def _attached(self, attachment: Attachment, active: Activated) -> Replayable | Refused:
         gateway, step = self._gateway, self._step

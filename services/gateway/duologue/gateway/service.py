@@ -26,6 +26,7 @@ from duologue.gateway.chat.turns import PendingTurns
 from duologue.gateway.chores import Chores
 from duologue.gateway.connect_rate import ConnectRate
 from duologue.gateway.context import Gateway
+from duologue.gateway.departures import Departures
 from duologue.gateway.fleet import Fleet
 from duologue.gateway.front_door import PER_WAITING_SOCKET, FrontDoor
 from duologue.gateway.gathering import Gathering
@@ -95,8 +96,8 @@ class GatewayService:
         self.metrics_url = metrics_url
         self.attachments = Attachments()
         self.chat = PendingTurns(settings.max_chat_turns)
-        self.links = ShardLinks(self.attachments, self.chat)
         self.router = Router()
+        self.links = ShardLinks(self.attachments, Departures(self.router), self.chat)
         self.chores = Chores()
         self.pumps = Pumps()
         self._pumps_wait = asyncio.Event()

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from duologue.gateway.handing_on import OUTCOMES
+from duologue.gateway.departures import OUTCOMES
 from duologue.runtime import metrics
 from duologue.runtime.metric_registry import render
 

@@ -49,7 +49,8 @@ class OwnEgress(Sink):
     @abstractmethod
     def journal_for(self, message: Attach, told: bool, done: Callable[[int], None]) -> None:
         """Instead: have the backlog journaled by the claim of the gateway that attaches, and say how far the journal
-        is whole then. `told`: the gateway before it has just been told to let go, and may add to the backlog."""
+        is whole then. `told`: an attachment before it was there until just now, and its gateway may add to the
+        backlog yet."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -193,7 +194,8 @@ class Attachment:
             link.send(Replaced(self._runner.session_id, numbering.generation))
             return
         old = self.link
-        if old is not None and old is not link and message.generation > numbering.generation:
+        told = old is not None and message.generation > numbering.generation
+        if old is not None and told and old is not link:
             old.send(Replaced(self._runner.session_id, message.generation))
         self._stop_own()
         self.acknowledged = True
@@ -204,7 +206,6 @@ class Attachment:
         known = max(message.journaled, message.seq)  # what it has numbered itself it will have journaled yet
         if message.journaled >= 0:
             numbering.backlog.journaled(known)
-            told = old is not None and old is not link
             if known < numbering.seq and (told or numbering.backlog):
                 self._own = self._make_egress(self._runner, numbering, self._refused)
                 self._own.journal_for(message, told, self._kept_journaled)

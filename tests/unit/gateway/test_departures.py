@@ -8,10 +8,10 @@ import pytest
 from unit.gateway.running import System, until
 from unit.session.shell.shell_rig import FakeLink
 
-from duologue.bus.messages import Kept
+from duologue.bus.messages import Detach, Kept
 from duologue.fence import DeliveryId
-from duologue.gateway import handing_on
-from duologue.gateway.handing_on import hand_on
+from duologue.gateway import departures as module
+from duologue.gateway.departures import Departures
 from duologue.gateway.router import Router
 from duologue.model.records import ShardRecord, encode_record
 from duologue.runtime import metrics
@@ -36,26 +36,73 @@ def router(link: FakeLink, **record: Any) -> Router:
     return made
 
 
+def departures(link: FakeLink, **record: Any) -> Departures:
+    made = Departures(router(link, **record))
+    made.on_ready(link)
+    return made
+
+
 def test_it_goes_in_batches_with_numbers_and_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handing_on, "BATCH_BYTES", 100)
+    monkeypatch.setattr(module, "BATCH_BYTES", 100)
     link, before = FakeLink("shard-1", "shard"), counted("handed_on")
     events = [event(5, b"a" * 60), event(6, b"b" * 40), event(7, b"c" * 300), event(8)]
-    hand_on(router(link, takes_kept=True), link, "s", 2, events)
+    leaving = departures(link, takes_kept=True)
+    leaving.keep(link, "s", 2, events)
+    leaving.detach(link, Detach("s", 2))
     assert link.sent == [
         (Kept("s", 2, 5, (DeliveryId(1, 105), DeliveryId(1, 106))), [b"a" * 60, b"b" * 40]),
         (Kept("s", 2, 7, (DeliveryId(1, 107),)), [b"c" * 300]),
         (Kept("s", 2, 8, (DeliveryId(1, 108),)), [b"{}"]),
+        (Detach("s", 2), []),
     ]
     assert counted("handed_on") - before == 4
 
 
-@pytest.mark.parametrize("why", ["no credit", "an older release", "a shard that is gone"])
-def test_what_the_shard_cannot_take_is_counted_as_lost(why: str) -> None:
+def test_without_credit_it_waits_and_the_detach_behind_it() -> None:
+    link = FakeLink("shard-1", "shard")
+    leaving = departures(link, takes_kept=True)
+    link.credit = False
+    leaving.keep(link, "s", 1, [event(1), event(2)])
+    leaving.detach(link, Detach("s", 1))
+    leaving.detach(link, Detach("t", 1))
+    assert link.sent == [] and leaving.bytes == 4
+    link.credit = True
+    leaving.on_credit(link)
+    assert [type(message) for message, _ in link.sent] == [Kept, Detach, Detach]
+    assert leaving.bytes == 0
+
+
+def test_what_waits_is_bounded_and_the_detach_goes_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_BYTES", 100)
     link, before = FakeLink("shard-1", "shard"), counted("lost")
-    link.credit = why != "no credit"
-    known = Router() if why == "a shard that is gone" else router(link, takes_kept=why == "no credit")
-    hand_on(known, link, "s", 1, [event(1), event(2)])
-    assert link.sent == []
+    leaving = departures(link, takes_kept=True)
+    link.credit = False
+    leaving.keep(link, "s", 1, [event(1, b"a" * 60)])
+    leaving.keep(link, "t", 1, [event(1, b"a" * 60), event(2)])
+    assert leaving.bytes == 60 and counted("lost") - before == 2
+    leaving.detach(link, Detach("t", 1))
+    link.credit = True
+    leaving.on_credit(link)
+    assert [message.session_id for message in link.of(Kept)] == ["s"]
+    assert [message.session_id for message in link.of(Detach)] == ["t"]
+
+
+def test_what_waits_is_lost_with_its_link() -> None:
+    link, before = FakeLink("shard-1", "shard"), counted("lost")
+    leaving = departures(link, takes_kept=True)
+    link.credit = False
+    leaving.keep(link, "s", 1, [event(1)])
+    leaving.on_lost(link)
+    leaving.keep(link, "t", 1, [event(1)])
+    assert counted("lost") - before == 2 and leaving.bytes == 0 and link.sent == []
+
+
+def test_an_older_release_is_sent_nothing_that_it_does_not_know() -> None:
+    link, before = FakeLink("shard-1", "shard"), counted("lost")
+    leaving = departures(link)
+    leaving.keep(link, "s", 1, [event(1), event(2)])
+    leaving.detach(link, Detach("s", 1))
+    assert link.sent == [(Detach("s", 1), [])]
     assert counted("lost") - before == 2
 
 
