@@ -65,11 +65,14 @@ BOUNDS = (
     ),
     Bound(
         "sessions that are being taken over, and that wait for it",
-        f"{inheriting.MAX_RUNNING} at a time, {inheriting.MAX_WAITING} waiting",
+        f"{inheriting.MAX_RUNNING} at a time, {inheriting.MAX_WAITING} waiting; as many until the registry has answered",
         "`session/inheriting.py`",
         "it is not taken now: its gateway asks again, and the next sweep finds it",
         ("duologue_session_adoptions_total",),
-        (_SHELL + "test_inheriting.py::test_many_wait_their_turn",),
+        (
+            _SHELL + "test_inheriting.py::test_many_wait_their_turn",
+            _SHELL + "test_inheriting.py::test_no_more_is_remembered_than_may_wait",
+        ),
     ),
     Bound(
         "sessions that a shard inherits beyond `max_sessions`",

@@ -36,7 +36,7 @@ from duologue.protocol.realtime.errors import RealtimeProtocolError
 from duologue.session.admission import Admission
 from duologue.session.core import commands as facts
 from duologue.session.core.limits import SessionLimits
-from duologue.session.inheriting import Inheritance, Inherited
+from duologue.session.inheriting import MAX_WAITING, Inheritance, Inherited
 from duologue.session.opening import Opened, Opener, Opening
 from duologue.session.refusals import refused
 from duologue.session.resident import Resident
@@ -82,6 +82,10 @@ class DuplexSessionManager:
         self.inheritance: Inheritance
         """Set once, before anything is taken over."""
         self.vitals: Vitals
+        self.look_again: Callable[[], None] = lambda: None
+        """Called when somebody asks about a shard that is not known to be dead: it may have died just now."""
+        self._asked: dict[str, str] = {}
+        """Sessions that are asked for, and of which shards, until the registry has answered."""
 
     def __len__(self) -> int:
         return len(self._residents)
@@ -218,14 +222,25 @@ class DuplexSessionManager:
 
     def on_adopt(self, message: Adopt) -> None:
         """A gateway has no answer from the shard of this session."""
-        session_id = message.session_id
+        if not self._adopt(message.session_id, message.lost) and len(self._asked) < MAX_WAITING:
+            self._asked[message.session_id] = message.lost
+            self.look_again()
+
+    def roster_heard(self) -> None:
+        """The registry has answered. Whoever lives is asked about again, if its gateway still misses it."""
+        asked, self._asked = self._asked, {}
+        for session_id, lost in asked.items():
+            self._adopt(session_id, lost)
+
+    def _adopt(self, session_id: str, lost: str) -> bool:
+        """Take the session over, if it is not here and its shard is dead. False: that one is not known to be."""
         if session_id in self._residents or session_id in self._opening:
-            return
-        if message.lost == self.inheritance.incarnation or self.vitals.dead(
-            message.lost, asyncio.get_running_loop().time()
-        ):
-            self.takes_in()
-            self.inheritance.take(session_id, message.lost)
+            return True
+        if lost != self.inheritance.incarnation and not self.vitals.dead(lost, asyncio.get_running_loop().time()):
+            return False
+        self.takes_in()
+        self.inheritance.take(session_id, lost)
+        return True
 
     def inherited(self, inherited: Inherited) -> None:
         """A session of another shard is ours now, and has been restored."""

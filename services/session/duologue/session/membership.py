@@ -1,22 +1,26 @@
 """The shard's place in the fleet: it registers itself twice a second and learns of the workers in the answer.
 
 Rule 1. While the store is away nothing that was known is forgotten, and the sessions go on.
-Rule 2. A process whose id another one has taken over must end: `Replaced`.
+Rule 2. Whoever is asked to inherit from somebody who may have died just now need not wait for the next beat (`hurry`).
+Rule 3. A process whose id another one has taken over must end: `Replaced`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from duologue.runtime.grid import until_next
+from duologue.runtime.grid import next_on_grid
 from duologue.store.ports import Registration, Registry, Roster, StoreUnavailable
 
 _log = logging.getLogger("duologue.session")
 
 BEAT_S: Final = 0.5
+HURRY_S: Final = 0.1
+"""So soon after a beat another one may follow at the earliest."""
 EXPIRY_S: Final = 2.0
 
 
@@ -40,7 +44,8 @@ class Membership:
         self._registry = registry
         self._describe = describe
         self._learn = learn
-        self._answered_at = float("-inf")
+        self._answered_at = self._beat_at = float("-inf")
+        self._hurried = asyncio.Event()
 
     def store_answers(self) -> bool:
         """Whether the registry has answered within the last expiry."""
@@ -53,11 +58,24 @@ class Membership:
     async def run(self) -> None:
         """Beat until cancelled. Raises `Replaced`."""
         while True:
-            await until_next(self._beat_s)
+            await self._pause()
             await self.beat()
+
+    def hurry(self) -> None:
+        """Beat now, or as soon as the last one is `HURRY_S` ago."""
+        self._hurried.set()
+
+    async def _pause(self) -> None:
+        now = asyncio.get_running_loop().time()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(next_on_grid(now, self._beat_s)):
+                await self._hurried.wait()
+                await asyncio.sleep(self._beat_at + HURRY_S - asyncio.get_running_loop().time())
 
     async def beat(self) -> None:
         """Once. Raises `Replaced`."""
+        self._hurried.clear()
+        self._beat_at = asyncio.get_running_loop().time()
         try:
             roster = await self._registry.beat(self._describe(), expiry_s=self._expiry_s)
         except StoreUnavailable as error:

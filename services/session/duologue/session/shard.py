@@ -235,6 +235,7 @@ class Shard:
         self.membership = Membership(
             store.registry, self._describe, self._learn, beat_s=options.beat_s, expiry_s=options.expiry_s
         )
+        manager.look_again = self.membership.hurry
         self._reaper = Reaper(around, lambda: self.manager.residents, options.reaper_interval_s)
         self._pump_timer: asyncio.TimerHandle | None = None
         self._started = False
@@ -261,6 +262,7 @@ class Shard:
         self.hub.update(members)
         if self.vitals.heard(members, asyncio.get_running_loop().time()):
             self._reaper.doubt()
+        self.manager.roster_heard()
 
     def _describe(self) -> Registration:
         admission, max_sessions = self.admission, self.options.max_sessions

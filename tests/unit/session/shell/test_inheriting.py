@@ -112,6 +112,42 @@ async def test_a_living_owner_is_not_robbed(shell: Shell) -> None:
     assert not shell.machines and not shell.inheritance.outcomes
 
 
+async def test_one_that_has_died_just_now_is_inherited_as_soon_as_the_registry_says_so(shell: Shell) -> None:
+    """The supervisor has taken its registration back, which the next beat would tell."""
+    await left(shell)
+    judge(shell)
+    now = asyncio.get_running_loop().time()
+    me, other = Registration("shard", "me", "shard-life"), Registration("shard", "other", "dead-life")
+    shell.vitals.heard([me, other], now)
+    looks: list[str] = []
+    shell.manager.look_again = lambda: looks.append("look")
+    shell.board.on_message(shell.gateway, bus.Adopt("s", "dead-life"), [])
+    shell.manager.roster_heard()
+    await shell.background.settle()
+    assert looks == ["look"] and not shell.machines, "it lives, and nothing is remembered of it"
+    shell.board.on_message(shell.gateway, bus.Adopt("s", "dead-life"), [])
+    shell.vitals.heard([me], now)
+    shell.manager.roster_heard()
+    await shell.background.settle()
+    assert [machine.owner for machine in shell.machines] == [2]
+
+
+async def test_no_more_is_remembered_than_may_wait(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("duologue.session.manager.MAX_WAITING", 1)
+    await left(shell)
+    await left(shell, "t")
+    judge(shell)
+    now = asyncio.get_running_loop().time()
+    me, other = Registration("shard", "me", "shard-life"), Registration("shard", "other", "dead-life")
+    shell.vitals.heard([me, other], now)
+    for session_id in ("s", "t"):
+        shell.board.on_message(shell.gateway, bus.Adopt(session_id, "dead-life"), [])
+    shell.vitals.heard([me], now)
+    shell.manager.roster_heard()
+    await shell.background.settle()
+    assert [resident.session_id for resident in shell.manager.residents] == ["s"]
+
+
 async def test_what_a_newer_version_has_saved_is_left_for_one_that_can_read_it(shell: Shell) -> None:
     owner = await left(shell)
     newer = msgspec.msgpack.encode({"session_id": "s", "version": STATE_VERSION + 1})
