@@ -65,7 +65,7 @@ BOUNDS = (
     ),
     Bound(
         "sessions that are being taken over, and that wait for it",
-        f"{inheriting.MAX_RUNNING} at a time, {inheriting.MAX_WAITING} waiting; as many until the registry has answered",
+        f"{inheriting.MAX_RUNNING} at a time, {inheriting.MAX_WAITING} waiting, as many before the registry has answered",
         "`session/inheriting.py`",
         "it is not taken now: its gateway asks again, and the next sweep finds it",
         ("duologue_session_adoptions_total",),
