@@ -16,6 +16,7 @@ from duologue.session import (
     handing_over,
     inheriting,
     input_tape,
+    last_word,
     mailbox,
     moving,
     offload,
@@ -53,7 +54,7 @@ BOUNDS = (
     ),
     Bound(
         "how long a gateway that attaches waits for those",
-        f"{detached.KEPT_S:g} s, {detached.WORD_S:g} s of it for the gateway before it to say what it has",
+        f"{detached.KEPT_S:g} s, {last_word.WORD_S:g} s of it for the gateway before it to say what it has",
         "`session/detached.py`",
         "it is told how far the journal is whole; whoever resumes from before that is told of a gap",
         ("duologue_session_kept_events_total", "duologue_gateway_resumes_total"),
@@ -65,7 +66,7 @@ BOUNDS = (
     ),
     Bound(
         "sessions that are being taken over, and that wait for it",
-        f"{inheriting.MAX_RUNNING} at a time, {inheriting.MAX_WAITING} waiting, as many before the registry has answered",
+        f"{inheriting.MAX_RUNNING} at a time, {inheriting.MAX_WAITING} waiting, as many until the registry answers",
         "`session/inheriting.py`",
         "it is not taken now: its gateway asks again, and the next sweep finds it",
         ("duologue_session_adoptions_total",),

@@ -395,7 +395,7 @@ class Egress:
 
     def last_words(self) -> list[Batch]:
         """For an egress that ends: what it has sent and not journaled, behind the batch that is out, in batches to be
-        submitted at once, in order. Whoever claims the journal after that finds it there."""
+        submitted one after the other. Whoever claims the journal after that finds it there."""
         if self.stopped or self.barred is not None or self._released:
             return []
         kept = [event for event in islice(self._numbered, self.kept) if event.seq > self._flying]
@@ -409,6 +409,11 @@ class Egress:
         """The number, id and body of all that was sent and is not known to be journaled, in order: for another egress,
         once this one has ended."""
         return [(event.seq, event.id, event.body) for event in islice(self._numbered, self.kept)]
+
+    @property
+    def flying(self) -> bool:
+        """A batch is out, and its outcome is not known yet."""
+        return self._flying > 0
 
     @property
     def busy(self) -> bool:

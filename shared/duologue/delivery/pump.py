@@ -7,18 +7,15 @@ waits for something its process calls `Pumps.tick` every 50 ms or so; `Pumps.nee
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from duologue.bus.messages import Delivered, Delivery
 from duologue.delivery.egress import Batch, Egress, Frame, Put
 from duologue.fence import Owner
-from duologue.store.ports import AppendOutcome, JournalAppender, OnAppended, Unknown
+from duologue.store.ports import Appended, AppendOutcome, JournalAppender, OnAppended, Unknown
 
 _UNKNOWN = Unknown()
-
-
-def _nobodys(_: AppendOutcome) -> None:
-    """What became of the last words of an egress."""
 
 
 class Sink(ABC):
@@ -105,6 +102,7 @@ class Pump:
         self._again = False
         self._barred: Owner | None = None
         self._holed = False
+        self._last_words: deque[Batch] = deque()
 
     def put(self, owner: Owner, events: Sequence[Delivery], bodies: Sequence[bytes]) -> Put:
         """Events from the shard. `OVERFLOW` also stops the egress: the session's limits were not kept."""
@@ -131,12 +129,19 @@ class Pump:
     def close(self) -> None:
         """Detached or over: what comes back from the journal is nobody's concern now. What was sent and not journaled
         is submitted, once: the store may be back, and whoever resumes needs it. Idempotent."""
-        if not self._closed:
-            for batch in self.egress.last_words():
-                if not self._submit(batch, _nobodys):
-                    break  # behind a hole nothing can be read
+        if self._closed:
+            return
         self._closed = True
         self._pumps.wait(self, False)
+        self._last_words.extend(self.egress.last_words())
+        if not self.egress.flying:
+            self._say_last()
+
+    def _say_last(self) -> None:
+        """The next of the last words, now that those before it are in the journal: a stream that has a later event
+        takes no earlier one, from nobody."""
+        if self._last_words:
+            self._submit(self._last_words.popleft(), self._on_outcome)
 
     def run(self) -> None:
         """Do everything that can be done now."""
@@ -181,6 +186,8 @@ class Pump:
 
     def _on_outcome(self, outcome: AppendOutcome) -> None:
         if self._closed:
+            if isinstance(outcome, Appended):
+                self._say_last()
             return
         frames = self.egress.on_outcome(outcome, self._clock())
         if frames:

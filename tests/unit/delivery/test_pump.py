@@ -13,6 +13,7 @@ from duologue.delivery.pump import Pump, Pumps, Sink
 from duologue.fence import DeliveryId, Owner
 from duologue.store.ports import (
     Appended,
+    AppendOutcome,
     Entry,
     Head,
     JournalAppender,
@@ -183,12 +184,31 @@ def test_what_was_sent_and_not_journaled_is_given_to_the_journal_at_the_end() ->
     away(b)
     assert b.egress.kept == 7 and [first for first, _, _ in b.appender.out] == [1]
     b.pump.close()
-    assert [(first, len(batch)) for first, batch, _ in b.appender.out] == [(1, 2), (3, 2), (5, 2), (7, 1)]
-    b.pump.close()
-    assert len(b.appender.out) == 4, "once"
+    submitted = []
     while b.appender.out:
+        [(first, batch, _)] = b.appender.out
+        submitted.append((first, len(batch)))
+        b.pump.close()
         b.appender.answer()
+    assert submitted == [(1, 2), (3, 2), (5, 2), (7, 1)], "each once, and when those before it are there"
     assert b.sink.log[-1] == ("ack", 7, 7), "nobody is told any more"
+
+
+@pytest.mark.parametrize("answered", [0, 1, 2])
+@pytest.mark.parametrize("outcome", [Unknown(), JournalRefused("egress", Head(ONE, 9, 0, DeliveryId(), 1))])
+def test_behind_what_did_not_get_into_the_journal_nothing_is_given_to_it(answered: int, outcome: AppendOutcome) -> None:
+    """It would leave a hole that nobody can fill any more, not even the shard, which has it all."""
+    b = Bench(batch_events=2)
+    b.put(1, 2)
+    b.put(3, 4, 5, 6, 7)
+    away(b)
+    b.pump.close()
+    for _ in range(answered):
+        b.appender.answer()
+    [(_, _, on_outcome)] = b.appender.out
+    b.appender.out.clear()
+    on_outcome(outcome)
+    assert not b.appender.out
 
 
 def test_what_waits_for_the_journal_is_not_given_again_at_the_end() -> None:

@@ -199,9 +199,12 @@ class Attachment:
     # -- acknowledgements ---------------------------------------------------------------------------------
 
     def owes(self, delivered: Delivered) -> None:
-        """Events are on the socket that the shard still keeps: tell it, with whatever goes there next. What the
-        client sends from here on stands behind it on the link."""
-        self.link.send_lazily(delivered)
+        """Events are on the socket that the shard still keeps: tell it, with whatever goes there next, or at once where
+        nobody else knows their numbers. What the client sends from here on stands behind it on the link."""
+        if self.gateway.breaker.open:
+            self.link.send(delivered)
+        else:
+            self.link.send_lazily(delivered)
 
     # -- from the shard -----------------------------------------------------------------------------------
 
@@ -277,12 +280,17 @@ class Attachment:
         self.link.flush()
         self._finish(End.terminal, b"", code, reason)
 
-    def replaced(self) -> None:
-        """A newer attachment has the session: tell this socket, and do not wait for it."""
-        if self.ended is None:
-            self.gateway.tally.takeovers += 1
+    def replaced(self, *, here: bool = False) -> None:
+        """A newer attachment has the session: tell this socket, and do not wait for it. Its shard hears the last word
+        of this one, and numbers nothing before that; `here`: the newer one speaks to it over the same link."""
+        if self.ended is not None:
+            return
+        self.gateway.tally.takeovers += 1
+        self.outbound.settle()
         notice = b"" if self.dialect.is_openai else replaced(self.session_id, self.generation)
         self._finish(End.replaced, notice, 1000, "session_replaced", self.gateway.settings.takeover_linger_s)
+        if not here:
+            self.gateway.links.departures.detach(self.link, Detach(self.session_id, self.generation))
 
     def lose_shard(self, why: str) -> None:
         """The owner of the session is gone for us: it has an heir, or comes back."""

@@ -45,7 +45,7 @@ class Attachments:
         self._by_session[attachment.session_id] = attachment
         if older is None or older is attachment:
             return None
-        older.replaced()
+        older.replaced(here=True)
         return older
 
     def drop(self, attachment: Attachment) -> None:

@@ -5,9 +5,10 @@ Rule 2. `Attached` states what is covered, so it waits for the checkpoint that c
         event leaves meanwhile. The gateway has claimed the journal already: our own egress is off first.
 Rule 3. An egress number grows with each claim; what is known of it here is a lower bound for the next.
 Rule 4. A session whose opening gateway is lost before it said anything is closed: its client never had it.
-Rule 5. What was sent while the store was away, and its gateway could not journal before the client left, comes here
+Rule 5. A takeover waits for the last word of the attachment that it replaces, a while: numbers are given once.
+Rule 6. What was sent while the store was away, and its gateway could not journal before the client left, comes here
         (`Kept`) and is journaled before anything new; a gateway that attaches meanwhile is answered after that.
-Rule 6. A session that ends as the link to its gateway breaks is left to that gateway for a while, which holds the
+Rule 7. A session that ends as the link to its gateway breaks is left to that gateway for a while, which holds the
         client's socket and comes back: once we have journaled the end, all that the store has of it is deleted.
 """
 
@@ -34,6 +35,7 @@ from duologue.fence import CommandNo, DeliveryId, Owner
 from duologue.runtime import metrics
 from duologue.session.backlog import Backlog
 from duologue.session.core import commands as facts
+from duologue.session.last_word import GLANCE_S, WORD_S, LastWord
 from duologue.session.output import GatewaySink, Sink
 from duologue.session.runner import DuplexSessionRunner
 from duologue.store.ports import Head, Refused
@@ -47,10 +49,9 @@ class OwnEgress(Sink):
         """Claim the journal, after a while; events are taken once that is done."""
 
     @abstractmethod
-    def journal_for(self, message: Attach, told: bool, done: Callable[[int], None]) -> None:
-        """Instead: have the backlog journaled by the claim of the gateway that attaches, and say how far the journal
-        is whole then. `told`: an attachment before it was there until just now, and its gateway may add to the
-        backlog yet."""
+    def journal_for(self, message: Attach, word: LastWord | None, done: Callable[[int], None]) -> None:
+        """Instead: have the backlog journaled by the claim of the gateway that attaches, once the last word of the
+        attachment before it is heard, if that was there until now; then say how far the journal is whole."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -97,6 +98,7 @@ class Attachment:
         "_own",
         "_refused",
         "_runner",
+        "_word",
         "acknowledged",
         "link",
         "numbering",
@@ -112,6 +114,7 @@ class Attachment:
         self._own: OwnEgress | None = None
         self._attaching: Attach | None = None
         self._greeting: bytes | None = None
+        self._word: LastWord | None = None
         self._journaled = 0
         """What of the journal is whole for the gateway that attaches, if that is more than its claim said."""
         self._back_by = -inf
@@ -178,7 +181,7 @@ class Attachment:
         self._own.start(after_s)
 
     def _leave_the_end(self) -> None:
-        """Rule 6. What is not journaled yet waits here."""
+        """Rule 7. What is not journaled yet waits here."""
         wait_s = self._back_by - asyncio.get_running_loop().time()
         self._back_by = -inf
         if wait_s > 0:
@@ -193,26 +196,18 @@ class Attachment:
         if message.generation < numbering.generation:
             link.send(Replaced(self._runner.session_id, numbering.generation))
             return
-        old = self.link
-        told = old is not None and message.generation > numbering.generation
-        if old is not None and told and old is not link:
-            old.send(Replaced(self._runner.session_id, message.generation))
+        before = None if self.link is None else (self.link, numbering.generation)
+        if before is not None and message.generation > numbering.generation and self.link is not link:
+            before[0].send(Replaced(self._runner.session_id, message.generation))
         self._stop_own()
         self.acknowledged = True
         self.remote = message.remote
         numbering.generation = message.generation
         numbering.egress = max(numbering.egress, message.egress)
-        self._journaled = 0
-        known = max(message.journaled, message.seq)  # what it has numbered itself it will have journaled yet
-        if message.journaled >= 0:
-            numbering.backlog.journaled(known)
-            if known < numbering.seq and (told or numbering.backlog):
-                self._own = self._make_egress(self._runner, numbering, self._refused)
-                self._own.journal_for(message, told, self._kept_journaled)
-            else:
-                numbering.claimed(known)
-        numbering.reported(message.egress, message.through, message.seq)
         self.link = link
+        if message.journaled >= 0:
+            self._complete(message, before)
+        numbering.reported(message.egress, message.through, message.seq)
         self._attaching = message
         self._greeting = None
         self._back_by = -inf
@@ -221,8 +216,26 @@ class Attachment:
         if self._attaching is message and not self._covered():
             self._runner.post(facts.CheckpointWanted())
 
-    def _kept_journaled(self, journaled: int) -> None:
-        self._own = None
+    def _complete(self, message: Attach, before: tuple[Link, int] | None) -> None:
+        """Have the journal hold all that was sent before this attachment, which is answered after that. What its
+        gateway has numbered itself it will have journaled yet."""
+        numbering = self.numbering
+        known = max(message.journaled, message.seq)
+        numbering.backlog.journaled(known)
+        missing = known < numbering.seq
+        self._journaled = 0
+        awaited = {} if self._word is None else self._word.awaited
+        if before is not None and before[1] < message.generation and (missing or before[0] is not self.link):
+            awaited[before[1]] = before[0]
+        self._word = LastWord(awaited, WORD_S if missing else GLANCE_S) if awaited else None
+        if self._word is not None or (missing and numbering.backlog):
+            self._own = self._make_egress(self._runner, numbering, self._refused)
+            self._own.journal_for(message, self._word, self._completed)
+        else:
+            numbering.claimed(known)
+
+    def _completed(self, journaled: int) -> None:
+        self._own = self._word = None
         self._journaled = journaled
         self.numbering.claimed(journaled)
         self._turned()
@@ -235,6 +248,9 @@ class Attachment:
         numbering = self.numbering
         numbering.reported(0, message.ids[-1], message.first_seq + len(bodies) - 1)
         numbering.backlog.add(message.first_seq, list(zip(message.ids, bodies, strict=True)))
+        word = self._word
+        if word is not None and self.link is not None and numbering.backlog.last >= numbering.seq:
+            word.never(self.link)
 
     def _covered(self) -> bool:
         machine = self._runner.machine
@@ -285,7 +301,9 @@ class Attachment:
     # -- detach ----------------------------------------------------------------------------------------
 
     def detach(self, generation: int, *, clean: bool = False) -> None:
-        """The socket of `generation` is gone. Void for any other generation."""
+        """The socket of `generation` is gone. For any other generation it is no more than its last word."""
+        if self._word is not None:
+            self._word.said(generation)
         if generation != self.generation or self.link is None:
             return
         self.link = None
@@ -299,6 +317,8 @@ class Attachment:
     def gateway_lost(self, link: Link, back_s: float = 0.0) -> None:
         """The link is gone, and with it whatever socket was behind it; or its gateway lives, and is back within
         `back_s`."""
+        if self._word is not None:
+            self._word.never(link)
         if self.link is not link:
             return
         abandoned = not self.acknowledged

@@ -28,14 +28,12 @@ REPEAT_S: Final = 0.1
 class Backlog:
     """One session's. See the module."""
 
-    __slots__ = ("_added", "_bytes", "_entries", "_first")
+    __slots__ = ("_bytes", "_entries", "_first")
 
     def __init__(self) -> None:
         self._entries: deque[Entry] = deque()
         self._first = 0
         self._bytes = 0
-        self._added: asyncio.Event | None = None
-        """Of whoever waits for more."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -58,8 +56,6 @@ class Backlog:
             dropped += 1
         metrics.SESSION_KEPT.labels("taken").inc(len(entries))
         metrics.SESSION_KEPT.labels("over_bound").inc(dropped)
-        if self._added is not None:
-            self._added.set()
 
     def journaled(self, through: int) -> None:
         """The journal has everything up to that number, or can take nothing below it any more."""
@@ -84,16 +80,6 @@ class Backlog:
                 break
             batch.append(entry)
         return batch
-
-    async def reach(self, journaled: int, to: int) -> None:
-        """Until it bridges that. For one at a time; may be cancelled."""
-        self._added = asyncio.Event()
-        try:
-            while not self.bridges(journaled, to):
-                self._added.clear()
-                await self._added.wait()
-        finally:
-            self._added = None
 
     async def write(self, appender: JournalAppender, session_id: str, owner: Owner, egress: int) -> bool:
         """Append it all, batch by batch, for as long as it takes. False: the journal refuses it. May be cancelled."""

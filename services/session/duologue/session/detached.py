@@ -25,6 +25,7 @@ from duologue.delivery.pump import Sink as JournalSink
 from duologue.fence import Owner
 from duologue.session.attachment import Numbering, OwnEgress, OwnerRefused
 from duologue.session.background import Background
+from duologue.session.last_word import LastWord
 from duologue.session.output import Event
 from duologue.session.runner import DuplexSessionRunner
 from duologue.store.ports import Head, Journal, JournalAppender, JournalRefused, Refused, StoreUnavailable
@@ -34,8 +35,6 @@ _log = logging.getLogger("duologue.session")
 YIELD_S: Final = 2.0
 KEPT_S: Final = 2.0
 """How long an attachment waits at most for what was sent before it."""
-WORD_S: Final = 1.0
-"""And for the gateway that was attached before to say what that was."""
 _RETRY_FIRST_S: Final = 0.1
 _RETRY_LAST_S: Final = 1.0
 
@@ -144,29 +143,23 @@ class DetachedEgress(OwnEgress, JournalSink):
         written = await backlog.write(self._shared.appender, self._runner.session_id, self._runner.owner, egress)
         return to if whole and written else journaled
 
-    def journal_for(self, message: Attach, told: bool, done: Callable[[int], None]) -> None:
-        work = self._journal_for(message, told, done)
+    def journal_for(self, message: Attach, word: LastWord | None, done: Callable[[int], None]) -> None:
+        work = self._journal_for(message, word, done)
         self._claiming = self._shared.background.start(work, f"what was kept of {self._runner.session_id}")
 
-    async def _journal_for(self, message: Attach, told: bool, done: Callable[[int], None]) -> None:
+    async def _journal_for(self, message: Attach, word: LastWord | None, done: Callable[[int], None]) -> None:
         numbering = self._numbering
-        journaled = message.journaled
+        journaled = max(message.journaled, message.seq)
         try:
             async with asyncio.timeout(KEPT_S):
-                if told:
-                    await self._their_word(journaled)
-                journaled = await self._journal_kept(message.egress, journaled)
+                if word is not None:
+                    await word.heard()
+                if journaled < numbering.seq:
+                    journaled = await self._journal_kept(message.egress, journaled)
         except TimeoutError:
             _log.warning("session %s: not all of %d to %d is journaled", message.session_id, journaled, numbering.seq)
         self._claiming = None
         done(journaled)
-
-    async def _their_word(self, journaled: int) -> None:
-        try:
-            async with asyncio.timeout(WORD_S):
-                await self._numbering.backlog.reach(journaled, self._numbering.seq)
-        except TimeoutError:
-            pass  # it has nothing of it, or is too old to know how to say so
 
     def _claimed(self, head: Head, journaled: int) -> None:
         shared, numbering = self._shared, self._numbering

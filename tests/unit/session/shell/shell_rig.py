@@ -29,6 +29,7 @@ from duologue.session.core.limits import SessionLimits
 from duologue.session.core.observations import Observations
 from duologue.session.detector import SpeechDetector
 from duologue.session.inheriting import Inheritance
+from duologue.session.last_word import LastWord
 from duologue.session.manager import DuplexSessionManager
 from duologue.session.offload import OffloadPool
 from duologue.session.opening import Opener
@@ -177,9 +178,9 @@ class FakeEgress(OwnEgress):
         self.running = True
         self.after_s = after_s
 
-    def journal_for(self, message: Attach, told: bool, done: Callable[[int], None]) -> None:
+    def journal_for(self, message: Attach, word: LastWord | None, done: Callable[[int], None]) -> None:
         self.running = True
-        self.journals_for, self.told, self.done = message, told, done
+        self.journals_for, self.word, self.done = message, word, done
 
     def stop(self) -> None:
         self.running = False

@@ -171,7 +171,7 @@ async def test_a_resume_is_told_what_an_egress_sent_and_took_along(shell: Shell)
         shell.board.on_message(shell.gateway, attach, [])
         if journaled < 6:  # the attachment before it may say what it has of that, and says nothing
             [asked] = shell.egresses
-            assert asked.told and not shell.gateway.of(bus.Attached)
+            assert asked.word is not None and not shell.gateway.of(bus.Attached)
             asked.done(journaled)
         [attached] = shell.gateway.of(bus.Attached)
         assert (attached.seq, attached.through) == (6, through(1, 7))

@@ -8,6 +8,7 @@ import pytest
 from unit.session.shell.shell_rig import FENCE, FakeLink, Shell, owned, through
 
 from duologue.bus import messages as bus
+from duologue.bus.link import PeerLost
 from duologue.fence import Owner
 from duologue.session.detached import Detacher
 from duologue.store.ports import AppendOutcome, Entry, Head, JournalAppender, OnAppended, Unknown
@@ -253,6 +254,9 @@ async def test_a_gateway_that_attaches_first_waits_for_what_the_one_before_had_s
         await shell.turn()
         assert second.sent == []
         shell.board.on_message(shell.gateway, *kept(1, 2, 5))
+        await shell.turn()
+        assert second.sent == []
+        shell.board.on_message(shell.gateway, bus.Detach("s", 1), [])
     await shell.settle()
     [attached] = second.of(bus.Attached)
     assert (attached.seq, attached.journaled) == (5, 5)
@@ -263,10 +267,92 @@ async def test_a_gateway_that_attaches_first_waits_for_what_the_one_before_had_s
     assert len(shell.manager.residents[0].attachment.numbering.backlog) == 0
 
 
+@pytest.mark.parametrize("ends", ["its last word", "its link", "the wait"])
+async def test_a_takeover_numbers_nothing_before_the_last_word_of_the_gateway_that_it_replaces(
+    shell: Detached, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """It may be sending without the journal just now: what it says of that is on its way."""
+    monkeypatch.setattr("duologue.session.attachment.GLANCE_S", 0.02 if ends == "the wait" else 60.0)
+    await shell.open()
+    gateway = await attached_gateway_has_journaled(shell)
+    head = await shell.store.journal.claim("s", owner=owned(1), generation=2)
+    assert isinstance(head, Head)
+    second = FakeLink("g2", "gateway")
+    shell.board.on_message(second, bus.Attach("s", 2, head.egress, "g2", journaled=head.last_seq), [])
+    result(shell)
+    await shell.turn()
+    assert shell.gateway.of(bus.Replaced) == [bus.Replaced("s", 2)] and second.sent == []
+    expected = (1, 1, [2, 3])
+    if ends == "its last word":
+        late = bus.Delivered("s", owned(1), gateway.egress, through(1, 3), 3)
+        shell.board.on_message(shell.gateway, late, [])
+        shell.board.on_message(shell.gateway, *kept(1, 2, 3))
+        shell.board.on_message(shell.gateway, bus.Detach("s", 1), [])
+        expected = (3, 3, [])
+    elif ends == "its link":
+        shell.board.on_lost(shell.gateway, PeerLost(shell.gateway.peer, "closed"))
+    await shell.settle()
+    [attached] = second.of(bus.Attached)
+    events = [event.n for message in second.of(bus.Deliveries) for event in message.events]
+    assert (attached.seq, attached.journaled, events) == expected
+
+
+async def test_a_takeover_of_a_takeover_waits_for_the_last_words_of_both(shell: Detached) -> None:
+    await shell.open()
+    gateway = await attached_gateway_has_journaled(shell)
+    links = [FakeLink(name, "gateway") for name in ("g2", "g3")]
+    for generation, link in enumerate(links, 2):
+        head = await shell.store.journal.claim("s", owner=owned(1), generation=generation)
+        assert isinstance(head, Head)
+        message = bus.Attach("s", generation, head.egress, link.peer.name, journaled=head.last_seq)
+        shell.board.on_message(link, message, [])
+    second, third = links
+    shell.board.on_message(second, bus.Detach("s", 2), [])
+    await shell.turn()
+    assert second.sent == [(bus.Replaced("s", 3), [])] and third.sent == []
+    for _ in range(2):
+        result(shell)
+    shell.board.on_message(shell.gateway, bus.Delivered("s", owned(1), gateway.egress, through(1, 3), 3), [])
+    shell.board.on_message(shell.gateway, *kept(1, 2, 3))
+    shell.board.on_message(shell.gateway, bus.Detach("s", 1), [])
+    await shell.settle()
+    [attached] = third.of(bus.Attached)
+    assert (attached.seq, attached.journaled) == (3, 3)
+    assert [event.n for message in third.of(bus.Deliveries) for event in message.events] == [4, 5]
+
+
+async def test_a_takeover_at_the_same_gateway_waits_for_nothing_that_stands_before_it_on_the_link(
+    shell: Detached,
+) -> None:
+    await shell.open()
+    await attached_gateway_has_journaled(shell)
+    head = await shell.store.journal.claim("s", owner=owned(1), generation=2)
+    assert isinstance(head, Head)
+    message = bus.Attach("s", 2, head.egress, "g1", journaled=head.last_seq)
+    shell.board.on_message(shell.gateway, message, [])
+    assert shell.gateway.of(bus.Attached)
+
+
+async def test_a_takeover_at_the_same_gateway_waits_for_what_has_no_credit_yet(shell: Detached) -> None:
+    await shell.open()
+    gateway = await attached_gateway_has_journaled(shell)
+    sent_live(shell, gateway.egress, 5)
+    head = await shell.store.journal.claim("s", owner=owned(1), generation=2)
+    assert isinstance(head, Head)
+    message = bus.Attach("s", 2, head.egress, "g1", journaled=head.last_seq)
+    shell.board.on_message(shell.gateway, message, [])
+    await shell.turn()
+    assert not shell.gateway.of(bus.Attached)
+    shell.board.on_message(shell.gateway, *kept(1, 2, 5))
+    await shell.settle()
+    [attached] = shell.gateway.of(bus.Attached)
+    assert (attached.seq, attached.journaled) == (5, 5)
+
+
 async def test_an_attachment_does_not_wait_for_ever_for_what_nobody_has(
     shell: Detached, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("duologue.session.detached.WORD_S", 0.02)
+    monkeypatch.setattr("duologue.session.attachment.WORD_S", 0.02)
     await shell.open()
     gateway = await attached_gateway_has_journaled(shell)
     sent_live(shell, gateway.egress, 5)
