@@ -83,7 +83,8 @@ class Attach(Message, frozen=True):
 
 
 class Detach(Message, frozen=True):
-    """The socket of `generation` is gone; void if another generation is attached."""
+    """The socket of `generation` is gone. If another one is attached it is no more than its last word: all that it had
+    numbered has been told."""
 
     needs_credit = False
     session_id: str

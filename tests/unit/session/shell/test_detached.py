@@ -221,6 +221,14 @@ def sent_live(shell: Detached, egress: int, last: int) -> None:
     shell.board.on_message(shell.gateway, bus.Delivered("s", owned(1), egress, through(1, last), last), [])
 
 
+async def attaches(shell: Detached, link: FakeLink, generation: int) -> None:
+    """A gateway claims the journal for this generation, and says so."""
+    head = await shell.store.journal.claim("s", owner=owned(1), generation=generation)
+    assert isinstance(head, Head)
+    message = bus.Attach("s", generation, head.egress, link.peer.name, journaled=head.last_seq)
+    shell.board.on_message(link, message, [])
+
+
 async def test_what_a_gateway_had_sent_without_the_store_is_journaled_before_anything_new(shell: Detached) -> None:
     await shell.open()
     gateway = await attached_gateway_has_journaled(shell)
@@ -275,10 +283,8 @@ async def test_a_takeover_numbers_nothing_before_the_last_word_of_the_gateway_th
     monkeypatch.setattr("duologue.session.attachment.GLANCE_S", 0.02 if ends == "the wait" else 60.0)
     await shell.open()
     gateway = await attached_gateway_has_journaled(shell)
-    head = await shell.store.journal.claim("s", owner=owned(1), generation=2)
-    assert isinstance(head, Head)
     second = FakeLink("g2", "gateway")
-    shell.board.on_message(second, bus.Attach("s", 2, head.egress, "g2", journaled=head.last_seq), [])
+    await attaches(shell, second, 2)
     result(shell)
     await shell.turn()
     assert shell.gateway.of(bus.Replaced) == [bus.Replaced("s", 2)] and second.sent == []
@@ -302,10 +308,7 @@ async def test_a_takeover_of_a_takeover_waits_for_the_last_words_of_both(shell: 
     gateway = await attached_gateway_has_journaled(shell)
     links = [FakeLink(name, "gateway") for name in ("g2", "g3")]
     for generation, link in enumerate(links, 2):
-        head = await shell.store.journal.claim("s", owner=owned(1), generation=generation)
-        assert isinstance(head, Head)
-        message = bus.Attach("s", generation, head.egress, link.peer.name, journaled=head.last_seq)
-        shell.board.on_message(link, message, [])
+        await attaches(shell, link, generation)
     second, third = links
     shell.board.on_message(second, bus.Detach("s", 2), [])
     await shell.turn()
@@ -326,10 +329,7 @@ async def test_a_takeover_at_the_same_gateway_waits_for_nothing_that_stands_befo
 ) -> None:
     await shell.open()
     await attached_gateway_has_journaled(shell)
-    head = await shell.store.journal.claim("s", owner=owned(1), generation=2)
-    assert isinstance(head, Head)
-    message = bus.Attach("s", 2, head.egress, "g1", journaled=head.last_seq)
-    shell.board.on_message(shell.gateway, message, [])
+    await attaches(shell, shell.gateway, 2)
     assert shell.gateway.of(bus.Attached)
 
 
@@ -337,10 +337,7 @@ async def test_a_takeover_at_the_same_gateway_waits_for_what_has_no_credit_yet(s
     await shell.open()
     gateway = await attached_gateway_has_journaled(shell)
     sent_live(shell, gateway.egress, 5)
-    head = await shell.store.journal.claim("s", owner=owned(1), generation=2)
-    assert isinstance(head, Head)
-    message = bus.Attach("s", 2, head.egress, "g1", journaled=head.last_seq)
-    shell.board.on_message(shell.gateway, message, [])
+    await attaches(shell, shell.gateway, 2)
     await shell.turn()
     assert not shell.gateway.of(bus.Attached)
     shell.board.on_message(shell.gateway, *kept(1, 2, 5))
@@ -356,10 +353,8 @@ async def test_an_attachment_does_not_wait_for_ever_for_what_nobody_has(
     await shell.open()
     gateway = await attached_gateway_has_journaled(shell)
     sent_live(shell, gateway.egress, 5)
-    head = await shell.store.journal.claim("s", owner=owned(1), generation=2)
-    assert isinstance(head, Head)
     second = FakeLink("g2", "gateway")
-    shell.board.on_message(second, bus.Attach("s", 2, head.egress, "g2", journaled=head.last_seq), [])
+    await attaches(shell, second, 2)
     assert second.sent == []
     await shell.settle()
     [attached] = second.of(bus.Attached)
@@ -391,10 +386,8 @@ async def test_a_gateway_that_leaves_while_it_waits_leaves_the_backlog_to_the_sh
     await shell.open()
     gateway = await attached_gateway_has_journaled(shell)
     sent_live(shell, gateway.egress, 5)
-    head = await shell.store.journal.claim("s", owner=owned(1), generation=2)
-    assert isinstance(head, Head)
     second = FakeLink("g2", "gateway")
-    shell.board.on_message(second, bus.Attach("s", 2, head.egress, "g2", journaled=head.last_seq), [])
+    await attaches(shell, second, 2)
     shell.board.on_message(shell.gateway, *kept(1, 2, 5))
     shell.board.on_message(second, bus.Detach("s", 2), [])
     await shell.settle()
