@@ -96,6 +96,8 @@ class Socket:
         self.sink: Callable[[str], object | None] | None = None
         self.close_code = ABNORMAL
         self.clean = False
+        self.session_id = ""
+        """The session whose events it carries, once the gateway has said so; its client may be at another by then."""
         self._client = client
         self._query = query
         self._to_client = Pipe(world, self._at_client)

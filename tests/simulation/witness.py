@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _decode = msgspec.json.Decoder().decode
 
 AUDIO = "response.output_audio.delta"
+ATTACHED = ("session.created", "session.resumed")
 TRIP_ECHO_S = 2.5
 STRUCTURAL_WAIT_S = 0.25
 """How long a structural event waits for its checkpoint, once; then the breaker lets it go."""
@@ -194,10 +195,13 @@ class Witness:
     def written(self, socket: Socket, payload: bytes) -> Event:
         """A gateway writes one frame."""
         event: Event = _decode(payload)
-        seq = event.get("server_event_seq")
-        session_id = socket.record.session_id
-        if seq is None or not session_id:
+        if event["type"] in ATTACHED:
+            socket.session_id = event["session"]["id"]
+        seq, session_id = event.get("server_event_seq"), socket.session_id
+        if seq is None:
             return event
+        if not session_id:
+            self._world.fail(f"{event['type']} on a socket that was told of no session")
         seen = self.of(session_id)
         told = seen.told.setdefault(seq, event["event_id"])
         if told != event["event_id"]:

@@ -92,6 +92,7 @@ async def test_an_heir_gives_new_stages_what_the_killed_shards_sessions_had_hear
     await eventually(system.ready, "the system is ready, after what was done to it before too")
     talks = [await Conversation.open(system.url, 1000 + 4000 * n) for n in range(4)]
     # Looked up before anybody speaks: what was heard last has no time to be written when it is killed.
+    await eventually(lambda: sum(loads(system).values()) == len(talks), "the shards have told of these sessions")
     victim = system.pid_of(max(loads(system).items(), key=lambda pair: pair[1])[0])
     for talk in talks:
         await talk.say(BEFORE)
