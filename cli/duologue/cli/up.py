@@ -145,8 +145,10 @@ class _System:
         self._home, self._embedded, self._ca, self._ready_s = home, embedded, ca, ready_s
         self._console = Console(highlight=False, soft_wrap=True)
         self._obituaries = Obituaries(lambda: store_at(self.settings.store.url, self.settings.store.journal_url))
-        self._supervisor = Supervisor(self._say, self._obituaries.tell)
         self._stop = asyncio.Event()
+        self._news = asyncio.Event()
+        """Set when a process has started or ended, and with `_stop`: nothing else wakes a system that is up."""
+        self._supervisor = Supervisor(self._say, self._obituaries.tell, self._news.set)
         replace = msgspec.structs.replace
         url = f"unix://{home.store_socket}" if embedded else settings.store.url
         bus = replace(settings.bus, socket_dir=settings.bus.socket_dir or str(home.socket_dir))
@@ -176,19 +178,24 @@ class _System:
         write_config(self.settings, self._config)
         plan = plan_system(self.settings, self._home, self._config, embedded=self._embedded)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+            asyncio.get_running_loop().add_signal_handler(number, self._end)
         started = time.monotonic()
         try:
             await self._start(plan)
             await self._until_ready(started, [spec.name for spec in plan.gateways])
             while not self._stop.is_set():
+                self._news.clear()
                 self._write_state()
-                await self._wait(0.5)
+                await self._news.wait()
             self._say("duologue", "stopping")
         finally:
             await self._supervisor.stop(self.settings.supervisor.stop_s)
             await self._obituaries.settle()
         return 0
+
+    def _end(self) -> None:
+        self._stop.set()
+        self._news.set()
 
     async def _start(self, plan: SystemPlan) -> None:
         self._supervisor.start(plan.store)

@@ -32,3 +32,16 @@ async def test_a_line_longer_than_the_bound_comes_in_pieces_and_none_is_lost() -
 
 async def test_what_has_no_end_of_line_is_passed_on_too() -> None:
     assert await lines_of("print('one'); print('two', end='')") == ["one", "two"]
+
+
+async def test_it_tells_when_it_has_a_pid_and_when_it_has_none_any_more() -> None:
+    pids: list[int | None] = []
+    spec = ChildSpec("worker-1", "worker", (sys.executable, "-I", "-c", "pass"))
+
+    def ended(child: Child, code: int, pause_s: float) -> None:
+        child.ask_to_stop()
+
+    child = Child(spec, lambda name, line: None, ended, lambda: pids.append(child.pid))
+    await child.keep_running()
+    assert child.process is not None
+    assert pids == [child.process.pid, None]

@@ -35,19 +35,20 @@ class ChildSpec(msgspec.Struct, frozen=True):
 
 
 class Child:
-    """The life of one process across restarts."""
+    """The life of one process across restarts. `on_change`: it has another `pid` than before, or none."""
 
     def __init__(
         self,
         spec: ChildSpec,
         on_line: Callable[[str, str], None],
         on_exit: Callable[[Child, int, float], None],
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.spec = spec
         self.process: asyncio.subprocess.Process | None = None
         self.started_at = 0.0
         self.restarts = 0
-        self._on_line, self._on_exit = on_line, on_exit
+        self._on_line, self._on_exit, self._on_change = on_line, on_exit, on_change
         self._backoff = Backoff()
         self._stopping = asyncio.Event()
 
@@ -83,9 +84,12 @@ class Child:
             limit=MAX_LINE_BYTES,
             preexec_fn=lambda: die_with_parent(parent, death_signal),
         )
+        self._on_change()
         assert self.process.stdout is not None
         await self._pass_on(self.process.stdout)
-        return await self.process.wait()
+        code = await self.process.wait()
+        self._on_change()
+        return code
 
     async def _pass_on(self, lines: asyncio.StreamReader) -> None:
         while True:

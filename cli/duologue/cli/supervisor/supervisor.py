@@ -14,17 +14,22 @@ STOP_S = 10.0
 
 class Supervisor:
     """`say(name, line)` is told what the processes print and what happens to them, `lost(child)` which of them has
-    ended by itself."""
+    ended by itself, `changed` that one has started or ended."""
 
-    def __init__(self, say: Callable[[str, str], None], lost: Callable[[Child], None] = lambda child: None) -> None:
-        self._say, self._lost = say, lost
+    def __init__(
+        self,
+        say: Callable[[str, str], None],
+        lost: Callable[[Child], None] = lambda child: None,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._say, self._lost, self._changed = say, lost, changed
         self.children: list[Child] = []
         self._groups: list[list[Child]] = []
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def start(self, specs: Sequence[ChildSpec]) -> list[Child]:
         """Start one group. They run until `stop`, each restarted with back-off if it ends by itself."""
-        group = [Child(spec, self._say, self._ended) for spec in specs]
+        group = [Child(spec, self._say, self._ended, self._changed) for spec in specs]
         if group:
             self._groups.append(group)
         self.children += group
