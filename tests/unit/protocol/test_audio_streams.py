@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from duologue.protocol import duplex as p
+from duologue.protocol.realtime.audio.resample import make_resampler
 
 pytestmark = pytest.mark.unit
 
@@ -60,6 +62,27 @@ def test_a_moved_stream_goes_on_where_it_was(source: int, target: int) -> None:
     converter = p.InputConverter(pcm(source), target)
     converter.convert(NOISE)
     assert len(converter.export_state()) < 4096
+
+
+@pytest.mark.parametrize("source", [8000, 16_000, 24_000, 32_000, 44_100, 48_000])
+def test_appends_of_20_ms_leave_no_block_begun(source: int) -> None:
+    resampler = make_resampler(source, 24_000 if source == 16_000 else 16_000)
+    at_rest = len(resampler.export_state())
+    for _ in range(3):
+        resampler.push(np.ones(source // 50, np.float32))
+        assert len(resampler.export_state()) == at_rest
+
+
+def test_a_state_of_blocks_of_another_size_is_taken_up() -> None:
+    """A release may choose other blocks: the one that was begun may hold more than one of these."""
+    begun, sound = 601, sine(24_000, 100)
+    whole = make_resampler(24_000, 16_000).push(sound)
+    resampler = make_resampler(24_000, 16_000)
+    line = np.concatenate((np.zeros(2 * resampler.delay, "<f4"), sound[:begun].astype("<f4")))
+    given = -(-begun * 2 // 3)
+    resampler.restore_state(msgspec.msgpack.encode((given, line.tobytes())))
+    pieces = [resampler.push(sound[at : at + 333]) for at in range(begun, len(sound), 333)]
+    assert np.concatenate(pieces) == pytest.approx(whole[given:], abs=1e-6)
 
 
 def test_a_long_append_is_cut_inside() -> None:

@@ -33,6 +33,9 @@ MAX_WEIGHTS = 1 << 19
 PIECE = 1 << 15
 """Input samples worked on at a time: a long append needs no more memory than a short one."""
 
+_BLOCKS_PER_S = 50
+"""A block is 20 ms or, if that is whole rows, a part of it: appends are of 20, 40, 80 or 100 ms, and a stream of
+such has no block that is computed twice."""
 _MACS = 1 << 15  # a product small enough that no BLAS starts threads for it
 _FINE = 512  # points of the fine table per input sample
 
@@ -59,7 +62,7 @@ def make_resampler(source_hz: int, target_hz: int) -> Resampler:
     up, down = target_hz // divisor, source_hz // divisor
     delay = ceil(HALF_WIDTH * max(1.0, down / up))
     if up * (2 * delay + down) <= MAX_WEIGHTS:
-        return _BlockResampler(_plan(up, down))
+        return _BlockResampler(_plan(up, down, source_hz // _BLOCKS_PER_S))
     return _FineResampler(up, down, delay)
 
 
@@ -74,19 +77,23 @@ def _sinc(times: NDArray[np.float64], up: int, down: int) -> NDArray[np.float64]
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """Weights of one row: `row_in` new samples after `2 * delay` older ones make `row_out` outputs."""
+    """A block is `rows` rows; in each, some new samples after `history` older ones make some outputs by `weights`."""
 
     up: int
     down: int
     delay: int
-    row_in: int
-    row_out: int
+    history: int
     rows: int
+    block_in: int
+    block_out: int
+    strides: tuple[int, int, int]
+    """In bytes, of the windows on a line of blocks: block, row, sample."""
     weights: Samples
 
 
 @lru_cache(maxsize=32)
-def _plan(up: int, down: int) -> _Plan:
+def _plan(up: int, down: int, block: int) -> _Plan:
+    """`block`: how many samples come in, at best, for one block."""
     delay = ceil(HALF_WIDTH * max(1.0, down / up))
     cycles = max(1, delay // down)
     row_in, row_out = cycles * down, cycles * up
@@ -95,8 +102,19 @@ def _plan(up: int, down: int) -> _Plan:
     times: NDArray[np.float64] = at[None, :] + delay - np.arange(width)[:, None]
     weights = _sinc(times, up, down)
     weights /= weights.sum(axis=0)
-    rows = max(1, _MACS // (width * row_out))
-    return _Plan(up, down, delay, row_in, row_out, rows, np.ascontiguousarray(weights, dtype=np.float32))
+    most = max(1, _MACS // (width * row_out))
+    rows = max((rows for rows in range(1, most + 1) if block % (rows * row_in) == 0), default=most)
+    return _Plan(
+        up,
+        down,
+        delay,
+        history=2 * delay,
+        rows=rows,
+        block_in=rows * row_in,
+        block_out=rows * row_out,
+        strides=(rows * row_in * 4, row_in * 4, 4),
+        weights=np.ascontiguousarray(weights, dtype=np.float32),
+    )
 
 
 class _BlockResampler:
@@ -105,7 +123,7 @@ class _BlockResampler:
     def __init__(self, plan: _Plan) -> None:
         self.delay = plan.delay
         self._plan = plan
-        self._kept: Samples = np.zeros(2 * plan.delay, np.float32)  # history, then the block begun
+        self._kept: Samples = np.zeros(plan.history, np.float32)  # history, then the block begun
         self._given = 0  # outputs of the block begun that have been given
 
     def push(self, samples: Samples) -> Samples:
@@ -114,30 +132,23 @@ class _BlockResampler:
         return np.concatenate([self._push(samples[at : at + PIECE]) for at in range(0, len(samples), PIECE)])
 
     def _push(self, samples: Samples) -> Samples:
-        plan = self._plan
-        history = 2 * plan.delay
-        block_in = plan.rows * plan.row_in
-        have = len(self._kept) - history + len(samples)
         if not len(samples):
             return samples
-        blocks = -(-have // block_in)
-        line = np.zeros(history + blocks * block_in, np.float32)
-        line[: len(self._kept)] = self._kept
-        line[len(self._kept) : history + have] = samples
+        plan, kept = self._plan, self._kept
+        end = len(kept) + len(samples)
+        have = end - plan.history
+        whole, begun = divmod(have, plan.block_in)
+        blocks = whole + 1 if begun else whole
+        line = np.zeros(plan.history + blocks * plan.block_in, np.float32)
+        line[: len(kept)] = kept
+        line[len(kept) : end] = samples
         # Overlapping windows of the line; numpy's `as_strided` takes longer than the product that follows.
-        windows: Samples = np.ndarray(
-            (blocks, plan.rows, history + plan.row_in),
-            np.float32,
-            line,
-            0,
-            (block_in * 4, plan.row_in * 4, 4),
-        )
+        windows: Samples = np.ndarray((blocks, plan.rows, len(plan.weights)), np.float32, line, 0, plan.strides)
         made = np.matmul(np.ascontiguousarray(windows), plan.weights).reshape(-1)
         due = -(-have * plan.up // plan.down)
         given: Samples = made[self._given : due]
-        whole = have // block_in
-        self._kept = line[whole * block_in : history + have].copy()
-        self._given = due - whole * plan.rows * plan.row_out
+        self._kept = line[whole * plan.block_in : end].copy()
+        self._given = due - whole * plan.block_out
         return given
 
     def export_state(self) -> bytes:
