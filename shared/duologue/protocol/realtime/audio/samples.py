@@ -37,8 +37,9 @@ def to_int16(samples: NDArray[np.float32] | Int16) -> Int16:
     """Rounded and clipped."""
     if samples.dtype == np.int16:
         return samples  # type: ignore[return-value]
-    pcm: Int16 = np.clip(np.rint(samples * np.float32(32768)), -32768, 32767).astype(np.int16)
-    return pcm
+    steps = samples * np.float32(32768)
+    np.rint(steps, out=steps)
+    return steps.clip(-32768, 32767, out=steps).astype(np.int16)
 
 
 def to_float32(samples: NDArray[np.float32] | Int16) -> Samples:
@@ -50,11 +51,11 @@ def to_float32(samples: NDArray[np.float32] | Int16) -> Samples:
 def encode_samples(samples: NDArray[np.float32] | Int16, to: AudioFormat) -> bytes:
     """Float32 or int16 samples, already at `to.rate`, as bytes of `to`; wav is one whole file."""
     if to.name == "pcm_f32le":
-        return to_float32(samples).astype("<f4").tobytes()
+        return to_float32(samples).astype("<f4", copy=False).tobytes()
     pcm = to_int16(samples)
     if to.name in G711:
         return g711_encode(pcm, to.name)
-    data = pcm.astype("<i2").tobytes()
+    data = pcm.astype("<i2", copy=False).tobytes()
     return wav_header(len(data), to.rate) + data if to.name == "wav" else data
 
 
