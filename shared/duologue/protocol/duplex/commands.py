@@ -65,7 +65,7 @@ class AppendAudio(tier1.AppendAudio, frozen=True, kw_only=True, tag="input_audio
         return bare, (self.audio, *self.video_frames)
 
     def attach(self, frames: Sequence[Frame]) -> Self:
-        audio, *video = (bytes(frame) for frame in frames) if frames else (b"",)
+        audio, *video = map(bytes, frames or (b"",))
         return msgspec.structs.replace(self, audio=audio, video_frames=tuple(video))
 
     def hinted_speech(self) -> bool | None:
