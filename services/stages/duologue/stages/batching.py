@@ -48,15 +48,18 @@ class ReadyQueue:
 
     def take(self, limit: int, now: float) -> list[Entry]:
         """The units of one step."""
-        cursors: list[Cursor] = []
+        batch: list[Entry] = []
+        again: list[Cursor] = []
         for line in (self._urgent, self._ready, self._replays):
-            for cursor in list(islice(line, limit - len(cursors))):
+            if not line:
+                continue
+            for cursor in list(islice(line, limit - len(batch))):
                 del line[cursor]
-                cursors.append(cursor)
-        batch = [cursor.take(now) for cursor in cursors]
-        for cursor in cursors:
-            if cursor.waiting:
-                self._line_up(cursor)
+                batch.append(cursor.take(now))
+                if cursor.waiting:
+                    again.append(cursor)
+        for cursor in again:
+            self._line_up(cursor)
         return batch
 
     def forget(self, cursor: Cursor) -> None:

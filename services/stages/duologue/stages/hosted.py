@@ -167,9 +167,10 @@ class HostedStage:
             batch = [] if self._gathers(now) else self._ready.take(self.engine.max_batch, now)
             if not batch and not self._orders and not self._read:
                 return
-            work = Work(self._orders, batch, self._read)
+            units = [entry.unit for entry in batch]
+            work = Work(self._orders, batch, units, self._read)
             self._read = False
-            if self._orders or not self._is_short(batch):
+            if self._orders or not self._is_short(units):
                 self._orders = []
                 self._patience_s = max([self.deadline_s, *(entry.deadline_s for entry in batch)])
                 self.steps.start(work)
@@ -189,9 +190,9 @@ class HostedStage:
         self._gather_timer = self._loop.call_at(at, self._sink.want_pump, self)
         return True
 
-    def _is_short(self, batch: list[Entry]) -> bool:
+    def _is_short(self, units: list[StageUnit]) -> bool:
         try:
-            return not batch or not self.engine.blocks([entry.unit for entry in batch])
+            return not units or not self.engine.blocks(units)
         except Exception:
             # The step itself tells what is wrong, and fails its units.
             _log.exception("%s/%s cannot say whether a step is short", self.pipeline, self.spec.name)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from duologue.model.engine import Emission, Slot, StageEngine, StageRefused
+from duologue.model.engine import Emission, Slot, StageEngine, StageRefused, StageUnit
 from duologue.stages.cursor import Cursor, Entry
 
 _log = logging.getLogger("duologue.stages")
@@ -46,6 +46,8 @@ class Work:
 
     orders: list[Order]
     batch: list[Entry]
+    units: list[StageUnit]
+    """Those of the batch, as the engine gets them."""
     read: bool = False
 
 
@@ -70,11 +72,11 @@ def perform(engine: StageEngine, work: Work) -> Done:
     for place, order in enumerate(work.orders):
         _carry_out(engine, order, place, done)
     started = time.perf_counter()
-    if work.batch:
+    if work.units:
         try:
-            done.emissions.extend(engine.append_batch([entry.unit for entry in work.batch]))
+            done.emissions.extend(engine.append_batch(work.units))
         except Exception as error:
-            _log.exception("a step of %s over %d units failed", type(engine).__name__, len(work.batch))
+            _log.exception("a step of %s over %d units failed", type(engine).__name__, len(work.units))
             done.error = f"{type(error).__name__}: {error}"
     if work.read:
         done.emissions.extend(_read(engine))
