@@ -164,14 +164,16 @@ class Pump:
 
     def _run(self) -> None:
         egress, sink, now = self.egress, self._sink, self._clock()
-        while frames := egress.live(now, sink.room()):
+        room = sink.room()
+        while frames := egress.live(now, room):
             if egress.holes and not self._holed:
                 self._holed = True
                 self._pumps.holes += 1
             sink.write(frames)
             if self._closed:
                 return
-        batch = egress.next_batch(now, sink.room())
+            room = sink.room()
+        batch = egress.next_batch(now, room)
         if batch is not None and not self._submit(batch, self._on_outcome):
             egress.on_outcome(_UNKNOWN, now)
         ack = egress.take_ack()
