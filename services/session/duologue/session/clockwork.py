@@ -22,15 +22,11 @@ SLACK_S: Final = 0.015
 class Alarm:
     """One call at one time, until `cancel`."""
 
-    __slots__ = ("_order", "call", "when")
+    __slots__ = ("call", "when")
 
-    def __init__(self, when: float, order: int, call: Callable[[], None]) -> None:
+    def __init__(self, when: float, call: Callable[[], None]) -> None:
         self.when = when
-        self._order = order
         self.call: Callable[[], None] | None = call
-
-    def __lt__(self, other: Alarm) -> bool:
-        return (self.when, self._order) < (other.when, other._order)
 
     def cancel(self) -> None:
         """Forget the call, and whatever it holds."""
@@ -42,7 +38,8 @@ class Clockwork:
 
     def __init__(self, slack_s: float = SLACK_S) -> None:
         self._slack_s = slack_s
-        self._alarms: list[Alarm] = []
+        self._alarms: list[tuple[float, int, Alarm]] = []
+        """A heap by time and order of arrival: tuples, which are compared without a call of ours."""
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
@@ -52,8 +49,8 @@ class Clockwork:
 
     def at(self, when: float, call: Callable[[], None]) -> Alarm:
         self._count += 1
-        alarm = Alarm(when, self._count, call)
-        heappush(self._alarms, alarm)
+        alarm = Alarm(when, call)
+        heappush(self._alarms, (when, self._count, alarm))
         if when < self.next:
             self.next = when
             self._arm()
@@ -64,21 +61,21 @@ class Clockwork:
         if now < self.next or self._running:
             return
         alarms = self._alarms
-        due: list[Alarm] = []
-        while alarms and alarms[0].when <= now:
+        due: list[tuple[float, int, Alarm]] = []
+        while alarms and alarms[0][0] <= now:
             due.append(heappop(alarms))
         self._running = True
         due.reverse()
         try:
             while due:  # what they set anew is for the next time, due or not
-                call = due.pop().call
+                call = due.pop()[2].call
                 if call is not None:
                     call()
         finally:
             self._running = False
             for alarm in due:  # one has raised: the others' turn comes
                 heappush(alarms, alarm)
-            self.next = alarms[0].when if alarms else inf
+            self.next = alarms[0][0] if alarms else inf
             self._arm()
 
     def _arm(self) -> None:
