@@ -22,37 +22,43 @@ def next_deadline(ctx: SessionContext) -> float | None:
     life, outbox = state.life, state.outbox
     if life.closing:
         return outbox.saved_at + ctx.limits.journal_deadline_s if outbox.held and not outbox.breaker else None
+    # A running minimum, by comparison where nearly every session has the term: this is asked after every turn of every
+    # session, and to gather the times first costs twice as much.
     config = state.config
-    times = [config.max_session_s]
-    if life.detached_at < 0:
-        times.append(life.active_at + config.idle_timeout_s)
-    else:
-        times.append(life.detached_at + config.disconnect_grace_s)
+    soonest = config.max_session_s
     if not life.warned and ctx.duplex:
-        times.append(max(config.max_session_s - WARNING_S, 0.0))
+        soonest = min(soonest, max(soonest - WARNING_S, 0.0))
+    if life.detached_at < 0:
+        ends_at = life.active_at + config.idle_timeout_s
+    else:
+        ends_at = life.detached_at + config.disconnect_grace_s
+    if ends_at < soonest:
+        soonest = ends_at
     if outbox.outstanding:
         if outbox.held and not outbox.breaker:
-            times.append(outbox.saved_at + ctx.limits.journal_deadline_s)
+            soonest = min(soonest, outbox.saved_at + ctx.limits.journal_deadline_s)
     elif outbox.dirty:
-        times.append(outbox.saved_at + ctx.limits.checkpoint_interval_s + CHECKPOINT_SLACK_S)
-    response = state.response
+        save_at = outbox.saved_at + ctx.limits.checkpoint_interval_s + CHECKPOINT_SLACK_S
+        if save_at < soonest:
+            soonest = save_at
+    response, intake = state.response, state.intake
     if response is not None:
-        if response.next_silence_at >= 0:
-            times.append(response.next_silence_at)
+        if 0 <= response.next_silence_at < soonest:
+            soonest = response.next_silence_at
         if state.sound.paced:
-            times.append(pacing.due_at(ctx))
-    elif state.intake.deferred:
+            soonest = min(soonest, pacing.due_at(ctx))
+    elif intake.deferred:
         playing = ctx.playing()
-        times.append(ctx.now if playing is None else max(playing.ends_at(), ctx.now))
-    if state.intake.gap_at >= 0:
-        times.append(state.intake.gap_at)
-    if state.detection.gap_at >= 0:
-        times.append(state.detection.gap_at)
+        soonest = min(soonest, ctx.now if playing is None else max(playing.ends_at(), ctx.now))
+    if 0 <= intake.gap_at < soonest:
+        soonest = intake.gap_at
+    if 0 <= state.detection.gap_at < soonest:
+        soonest = state.detection.gap_at
     if state.aborting.units:
-        times.append(state.aborting.since + ctx.limits.abort_wait_s)
+        soonest = min(soonest, state.aborting.since + ctx.limits.abort_wait_s)
     if state.calls:
-        times.append(tools.next_expiry(ctx))
-    return min(times)
+        soonest = min(soonest, tools.next_expiry(ctx))
+    return soonest
 
 
 def _idle_at(ctx: SessionContext) -> float:
