@@ -25,7 +25,8 @@ MAX_SHOWN: Final = 64
 """Effects shown of one step; a close of a long conversation may have more."""
 
 _TYPE: Final = b'{"type":"'
-_TYPE_ENDS: Final = len(_TYPE) + 64
+_NAME_AT: Final = len(_TYPE)
+_NAME_ENDS: Final = _NAME_AT + 64
 
 Shown = tuple[Callable[[Any], tuple[Any, ...]], tuple[str, ...]]
 
@@ -37,9 +38,16 @@ def _from_client(fact: facts.FromClient) -> tuple[Any, ...]:
     return command.__struct_config__.tag, event_id, size, no.generation, no.n
 
 
+def _bytes(made: facts.StageOutput | orders.Submit) -> int:
+    size = len(made.head)
+    for frame in made.frames:  # mostly one or none: what would sum them up costs more than the loop
+        size += len(frame)
+    return size
+
+
 def _deliver(order: orders.Deliver) -> tuple[Any, ...]:
     body = order.body
-    kind = body[len(_TYPE) : body.find(b'"', len(_TYPE), _TYPE_ENDS)] if body.startswith(_TYPE) else b""
+    kind = body[_NAME_AT : body.find(b'"', _NAME_AT, _NAME_ENDS)] if body.startswith(_TYPE) else b""
     return order.n, kind, len(body), order.media_of, order.close_code
 
 
@@ -49,7 +57,7 @@ FACTS: Final[dict[type, Shown]] = {
     facts.StagesReady: (lambda f: (f.fence.binding,), ("of_binding",)),
     facts.StagesLost: (lambda f: (f.fence.binding, f.code, f.refused), ("of_binding", "code", "refused")),
     facts.StageOutput: (
-        lambda f: (f.stage, f.to_stage, f.unit, f.turn_id, f.fence.epoch, len(f.head) + sum(map(len, f.frames))),
+        lambda f: (f.stage, f.to_stage, f.unit, f.turn_id, f.fence.epoch, _bytes(f)),
         ("stage", "to_stage", "unit", "of_turn", "of_epoch", "bytes"),
     ),
     facts.StageFailed: (lambda f: (f.stage, f.unit, f.code), ("stage", "unit", "code")),
@@ -70,7 +78,7 @@ FACTS: Final[dict[type, Shown]] = {
 EFFECTS: Final[dict[type, Shown]] = {
     orders.Deliver: (_deliver, ("n", "event", "bytes", "media_of", "close_code")),
     orders.Submit: (
-        lambda e: (e.stage, e.unit, e.turn_id, len(e.head) + sum(map(len, e.frames)), e.replay),
+        lambda e: (e.stage, e.unit, e.turn_id, _bytes(e), e.replay),
         ("stage", "unit", "of_turn", "bytes", "replay"),
     ),
     orders.Abort: (lambda e: (e.fence.epoch,), ("to_epoch",)),
@@ -91,7 +99,7 @@ EFFECTS: Final[dict[type, Shown]] = {
 _NOTHING: Final[Shown] = (lambda _: (), ())
 
 _SHOWN: Final = {kind: FACTS.get(kind, _NOTHING) for kind in get_args(facts.SessionCommand)} | EFFECTS
-_SEE: Final = {kind: see for kind, (see, _) in _SHOWN.items()}
+_SEE: Final = {kind: (kind.__name__, see) for kind, (see, _) in _SHOWN.items()}
 _NAMES: Final = {kind.__name__: names for kind, (_, names) in _SHOWN.items()}
 
 
@@ -114,11 +122,13 @@ class Story:
         effects: Sequence[orders.SessionEffect],
     ) -> None:
         """One fact was handled, and this is what came of it. The fence is that after it."""
-        count, kind = len(effects), type(fact)
-        seen = (now, state.owner, state.binding, state.epoch, state.turn_id, count, kind.__name__) + _SEE[kind](fact)
+        count = len(effects)
+        kind, see = _SEE[type(fact)]
+        seen: tuple[Any, ...]
+        seen = (now, state.owner, state.binding, state.epoch, state.turn_id, count, kind, *see(fact))
         for effect in effects if count <= MAX_SHOWN else effects[:MAX_SHOWN]:
-            made = type(effect)
-            seen += (made.__name__,) + _SEE[made](effect)
+            kind, see = _SEE[type(effect)]
+            seen = (*seen, kind, *see(effect))
         self._steps.append(seen)
 
     def told(self) -> list[dict[str, object]]:
