@@ -20,7 +20,7 @@ UNHEARD_MS = 2000.0
 def source_format(ctx: SessionContext, name: str | None, rate: int | None) -> AudioFormat:
     """The format of a payload: what it says of itself, else what the session has by now."""
     current = ctx.state.config.input_format
-    if name in (None, current.name) and rate in (None, current.rate):
+    if (name is None or name == current.name) and (rate is None or rate == current.rate):
         return current
     default = DUPLEX_RATE_HZ if ctx.dialect is Dialect.duplex else OPENAI_RATE_HZ
     name = current.name if name is None else name
@@ -40,20 +40,22 @@ def model_bytes_of(ctx: SessionContext, ms: float) -> int:
 def check(ctx: SessionContext, command: AppendAudio, ms: float) -> None:
     """Refuse what the model does not take, and what there is no room for, of `ms` of sound. Raises
     RealtimeProtocolError."""
-    capabilities = ctx.capabilities
-    takes = (*capabilities.required_input_modalities, *capabilities.optional_input_modalities)
+    required, frames = ctx.capabilities.required_input_modalities, command.video_frames
     refusal = ""
-    if command.audio and "audio" not in takes:
+    if command.audio and "audio" not in ctx.takes:
         refusal = "This duplex model does not accept audio input"
-    elif command.video_frames and "video" not in takes:
+    elif frames and "video" not in ctx.takes:
         refusal = "This duplex model does not accept video_frames"
-    elif not command.audio and "audio" in capabilities.required_input_modalities and command.video_frames:
+    elif frames and not command.audio and "audio" in required:
         refusal = "This duplex model requires audio on input_audio_buffer.append"
-    elif not command.video_frames and "video" in capabilities.required_input_modalities:
+    elif not frames and "video" in required:
         refusal = "This duplex model requires video_frames on input_audio_buffer.append"
     if refusal:
         raise RealtimeProtocolError("invalid_input_modality", refusal)
-    make_room(ctx, model_bytes_of(ctx, ms) + sum(map(len, command.video_frames)))
+    size = model_bytes_of(ctx, ms)
+    if frames:
+        size += sum(map(len, frames))
+    make_room(ctx, size)
     input_age.check(ctx)
 
 

@@ -60,6 +60,7 @@ class SessionContext:
         "silence",
         "spread",
         "state",
+        "takes",
         "traits",
         "unit_bytes",
         "view",
@@ -77,6 +78,11 @@ class SessionContext:
         self.dialect = state.dialect
         self.duplex = state.dialect is Dialect.duplex
         self.capabilities: DuplexCapabilities = plugin.capabilities(state.max_sessions)
+        self.takes = (
+            *self.capabilities.required_input_modalities,
+            *self.capabilities.optional_input_modalities,
+        )
+        """What input the model takes, required or not."""
         self.now = state.now
         self.lead_ms = plugin.pipeline.max_output_lead_ms
         self.rebuilds = plugin.pipeline.rebuild
@@ -123,8 +129,9 @@ class SessionContext:
     # -- ids ----------------------------------------------------------------------------------------------
 
     def event_id(self) -> str:
-        self.state.events += 1
-        return f"{self.event_prefix}{self.state.events:016x}"
+        state = self.state
+        state.events = count = state.events + 1
+        return f"{self.event_prefix}{count:016x}"
 
     def hex32(self) -> str:
         """A new id, the same for the same session, owner and count."""

@@ -82,10 +82,10 @@ def from_client(ctx: SessionContext, fact: FromClient) -> None:
 
 def _must_wait(ctx: SessionContext, no: CommandNo | None, command: DuplexCommand) -> bool:
     """There is hardly room for what the command would tell; what is delivered makes some."""
-    state = ctx.state
-    if not state.outbox.crowded(ctx.limits) or (ctx.auto and isinstance(command, AppendAudio)):
+    if ctx.auto and isinstance(command, AppendAudio):
         return False
-    return no is None or no > state.intake.released
+    state = ctx.state
+    return state.outbox.crowded(ctx.limits) and (no is None or no > state.intake.released)
 
 
 def resume(ctx: SessionContext) -> None:

@@ -110,9 +110,12 @@ class DuplexSessionMachine:
     def handle(self, command: SessionCommand, now: float) -> list[SessionEffect]:
         """Apply one fact; the effects are to be performed in order. Never raises."""
         ctx = self._ctx
-        ctx.now = ctx.state.now = max(now, ctx.state.now)
+        state = ctx.state
+        if now > state.now:
+            state.now = now
+        ctx.now = state.now
         ctx.effects = effects = []
-        mark = ctx.state.outbox.n
+        mark = state.outbox.n
         try:
             facts.take(ctx, command, self._checkpoints)
             self._settle()

@@ -20,9 +20,11 @@ NEVER = float("inf")
 
 def applies(ctx: SessionContext, output: ModelOutput) -> bool:
     """Whether this output has to wait for its time, or behind what does."""
+    if ctx.lead_ms <= 0:
+        return False
     response = ctx.response
     says = bool(output.text) or output.audio_rate_hz > 0 or output.end_of_turn
-    return says and ctx.lead_ms > 0 and response is not None and response.speaks
+    return says and response is not None and response.speaks
 
 
 def keep(ctx: SessionContext, output: ModelOutput, pcm: bytes) -> None:
