@@ -168,24 +168,17 @@ class SessionContext:
         bodies = project(event, self.dialect, self.view)
         if structural and (state.echoes.told or state.echoes.silent):
             bodies = state.echoes.untold(bodies, self.now)
-        last = len(bodies) - 1
-        for index, body in enumerate(bodies):
+        last = len(bodies)
+        for number, body in enumerate(bodies, 1):
             if not close_code and (
                 (self.overflow and not reserved) or not outbox.fits(len(body), reserved, self.limits)
             ):
                 self.overflow = True
                 return
             outbox.n += 1
-            entry = Entry(
-                outbox.n,
-                body,
-                structural,
-                media_of,
-                state.epoch,
-                through_ms if index == last else 0.0,
-                close_code if index == last else 0,
-                close_reason if index == last else "",
-            )
+            entry = Entry(outbox.n, body, structural, media_of, state.epoch)
+            if number == last:
+                entry.through_ms, entry.close_code, entry.close_reason = through_ms, close_code, close_reason
             deliver = outbox.put(entry)
             if deliver is not None:
                 self.effects.append(deliver)

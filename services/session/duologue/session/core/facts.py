@@ -143,12 +143,13 @@ def _bound(ctx: SessionContext, fence: StageFence, kind: str) -> bool:
 
 
 def _delivered(ctx: SessionContext, through: DeliveryId) -> None:
-    of = 0 if through.owner == ctx.state.owner else through.owner
+    state = ctx.state
+    of = 0 if through.owner == state.owner else through.owner
     if not of:
-        ctx.state.echoes.gap = False
-    for entry in ctx.state.outbox.acknowledge(through.n, of):
+        state.echoes.gap = False
+    for entry in state.outbox.acknowledge(through.n, of):
         if entry.media_of:
-            ledger = ctx.state.ledgers.get(entry.media_of)
+            ledger = state.ledgers.get(entry.media_of)
             if ledger is not None:
                 ledger.sent(entry.through_ms, ctx.now)
     intake.resume(ctx)

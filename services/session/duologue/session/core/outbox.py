@@ -62,7 +62,7 @@ class DuplexOutputBuffer(msgspec.Struct):
         return len(self.sent) + len(self.held)
 
     def fits(self, size: int, reserved: bool, limits: SessionLimits) -> bool:
-        size_bytes, events = self.size_bytes + size, self.events
+        size_bytes, events = self.size_bytes + size, len(self.sent) + len(self.held)
         if size_bytes <= limits.max_output_bytes and events < limits.max_output_events:
             return True
         return (

@@ -163,10 +163,13 @@ def _say_aloud(ctx: SessionContext, response: OpenResponse, output: ModelOutput,
         ledger.generated_ms += len(pcm) / 2 / output.audio_rate_hz * 1000
     response.text += output.text
     ledger.text = response.text
-    marks = tuple([TextMark(chars + mark.text_chars, round(start_ms + mark.audio_ms)) for mark in output.marks])
-    if not marks and output.text and pcm:
+    marks: tuple[TextMark, ...] = ()
+    if output.marks:
+        marks = tuple([TextMark(chars + mark.text_chars, round(start_ms + mark.audio_ms)) for mark in output.marks])
+    elif output.text and pcm:
         marks = (TextMark(len(response.text), round(ledger.generated_ms)),)
-    ledger.marks += [(mark.text_chars, mark.audio_end_ms) for mark in marks]
+    for mark in marks:
+        ledger.marks.append((mark.text_chars, mark.audio_end_ms))
     metadata = AudioMetadata(
         session_id=ctx.state.session_id,
         epoch=response.epoch,

@@ -64,7 +64,8 @@ def _submit_next(ctx: SessionContext, feed: SoundBuffer, continuation: bool = Fa
 
 def cut(feed: SoundBuffer, size: int, rate_hz: int) -> tuple[bytes, Segment]:
     """Take one unit off a buffer: its samples, and what the segments it spans say of it."""
-    pcm = bytes(feed.pcm[:size])
+    whole = size == len(feed.pcm)  # as mostly: an append is a unit
+    pcm = bytes(feed.pcm if whole else feed.pcm[:size])
     del feed.pcm[:size]
     told = Segment(size, feed.segments[0].start_ms)
     while size:
@@ -72,8 +73,9 @@ def cut(feed: SoundBuffer, size: int, rate_hz: int) -> tuple[bytes, Segment]:
         take = min(size, segment.size)
         told.is_speech |= segment.is_speech
         told.force_listen |= segment.force_listen
-        told.video_frames += segment.video_frames
-        segment.video_frames = ()
+        if segment.video_frames:
+            told.video_frames += segment.video_frames
+            segment.video_frames = ()
         segment.size -= take
         segment.start_ms += take / 4 / rate_hz * 1000
         size -= take
