@@ -1,7 +1,7 @@
 """What is wrong with a frame that msgspec will not read, and how deep a frame is nested.
 
-`too_deep` is on the hot path: it counts brackets before it looks at them, so a frame of audio costs two
-scans for a byte.
+`too_deep` is on the hot path: a frame of audio has one bracket, and to look for another is a tenth of the work of
+counting them; those of other frames are counted before they are looked at.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CHUNK = 1 << 20
 
 def too_deep(frame: str) -> bool:
     """Whether objects and arrays are nested deeper than 64 levels, the outermost included."""
-    if frame.count("[") + frame.count("{") <= MAX_DEPTH:
+    if (frame.find("{", 1) < 0 and "[" not in frame) or frame.count("[") + frame.count("{") <= MAX_DEPTH:
         return False
     # Without escaped quotes every quote opens or closes a string, so parity tells what is inside one.
     data = frame.encode("utf-8", "surrogatepass").replace(b"\\\\", b"").replace(b'\\"', b"")
