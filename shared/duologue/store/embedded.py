@@ -80,9 +80,6 @@ def server_command(
         *("--latency-tracking", "no"),  # a histogram of each command within each script
         # By default a node holds 4 KB: each event of sound would be one of its own, allocated twice and cut to size.
         *("--stream-node-max-bytes", "65536"),
-        # Its housekeeping, ten times a second by default, is most of what an idle server does. Commands and what they
-        # write to the file do not wait for it; the end that a signal asks for does, a quarter of a second at most.
-        *("--hz", "4"),
         # Sound hardly gets smaller, and trying cost most of what writing the append-only file anew costs.
         *("--rdbcompression", "no"),
         *secret,

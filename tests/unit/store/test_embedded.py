@@ -65,7 +65,6 @@ def test_what_it_is_set_to(tmp_path: Path) -> None:
             "appendonly": "yes",
             "appendfsync": "everysec",
             "stream-node-max-bytes": "65536",
-            "hz": "4",
             "rdbcompression": "no",
         }
         assert {name: told[name] for name in wanted} == wanted
