@@ -100,9 +100,9 @@ async def test_full_by_its_own_limit_and_open_again_when_there_is_room(server: E
             assert store.memory.full and store.memory.used_ratio > 0.85
             await store.journal.release("s", ONE)
             await store.look_at_memory(0)
-            while store.memory.full:  # the server frees what was deleted in a thread of its own
+            while store.memory.used_ratio >= 0.5:  # the server frees what was deleted in a thread of its own
                 await store.look_at_memory(0)
-            assert store.memory.used_ratio < 0.85
+            assert not store.memory.full
 
 
 async def test_a_server_without_a_limit_is_as_large_as_we_say_or_without_end(server: EmbeddedStore) -> None:
