@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import http.client
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from pathlib import Path
 
 from slow_line import slow_line
 
+from duologue.cli.temporary import free_port
 from duologue.runtime.processes import die_with_parent
 from duologue.store.embedded import EmbeddedStore
 
@@ -79,21 +79,6 @@ class NotReady(Exception):
     """What was started does not serve; with the end of its log."""
 
 
-def free_ports(count: int) -> int:
-    """The first of so many free ports in a row."""
-    while True:
-        with contextlib.ExitStack() as stack:
-            first = stack.enter_context(socket.socket())
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            try:
-                for n in range(1, count):
-                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port + n))
-            except (OSError, OverflowError):
-                continue
-            return port
-
-
 @contextlib.contextmanager
 def running(
     command: Sequence[str], log: Path, ports: Sequence[int], environment: Mapping[str, str] | None = None
@@ -121,7 +106,7 @@ def running(
 def wait_ready(port: int, process: subprocess.Popen[bytes]) -> bool:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(urllib.error.URLError, OSError):
+        with contextlib.suppress(OSError, http.client.HTTPException):
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
                 if answer.status == 200:
                     return True
@@ -141,7 +126,7 @@ def up(home: Path, port: int, gateways: int = 1, pipelines: str = MODELS, store:
 @contextlib.contextmanager
 def single(home: Path) -> Iterator[int]:
     """The port of `duologue up`."""
-    port = free_ports(1)
+    port = free_port(0)
     with up(home, port):
         yield port
 
@@ -152,7 +137,7 @@ def balanced(home: Path) -> Iterator[int]:
     haproxy = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin")
     if haproxy is None:
         raise NotReady("HAProxy is not installed")
-    port = free_ports(4)
+    port = free_port(3)
     where = {
         "DUOLOGUE_BIND": f"127.0.0.1:{port}",
         "DUOLOGUE_BALANCER_METRICS": f"127.0.0.1:{port + 1}",
@@ -169,7 +154,7 @@ def balanced(home: Path) -> Iterator[int]:
 @contextlib.contextmanager
 def workers(home: Path) -> Iterator[int]:
     """The port that two gateways share. They belong to a system that is up, with its settings."""
-    port = free_ports(4)
+    port = free_port(3)
     command = [*CLI, "gateway", "--config", str(home / "run/duologue.toml"), "--id", "edge", "--workers", "2"]
     command += ["--port", str(port + 1), "--metrics-port", str(port + 2)]
     with up(home, port), running(command, home / "gateway.log", (port + 2, port + 3)):
@@ -179,7 +164,7 @@ def workers(home: Path) -> Iterator[int]:
 @contextlib.contextmanager
 def slow_store(home: Path) -> Iterator[int]:
     """The port of a system whose store is far away."""
-    port = free_ports(1)
+    port = free_port(0)
     with EmbeddedStore(home / "valkey") as store, slow_line(store.socket_path, 0.1, 0.05) as url:
         with up(home, port, store=url):
             yield port
@@ -189,7 +174,7 @@ def slow_store(home: Path) -> Iterator[int]:
 def bridged(home: Path, dialect: str) -> Iterator[int]:
     """The port of a system that asks a second one, in one dialect, for all that its models say."""
     upstream, front = home / "upstream", home / "front"
-    port = free_ports(2)
+    port = free_port(1)
     pipelines = []
     for folder in (upstream, front):
         folder.mkdir()

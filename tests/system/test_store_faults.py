@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from system.talkers import Talker, go_on, talking
 from system.test_store_stopped import refused_open
 from system.wire import Event, Wire, append, level, seqs
 
+from duologue.cli.temporary import free_port
 from duologue.store.embedded import EmbeddedStore
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
@@ -149,9 +149,7 @@ async def test_a_killed_store_comes_back_and_sessions_with_it(tmp_path: Path) ->
 
 async def test_a_failover_to_a_replica_that_is_behind_costs_at_most_the_replay(tmp_path: Path) -> None:
     """What the replica lacks: seconds of journal and checkpoints of all, and one session altogether."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port(0)
     with EmbeddedStore(tmp_path / "one") as old, EmbeddedStore(tmp_path / "two") as new:
         async with SlowProxy(old.socket_path, 0.0) as address:
             with redis.Redis.from_url(old.url) as first, redis.Redis.from_url(new.url) as second:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
+import random
 import shutil
 import signal
 import socket
@@ -11,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from duologue.cli.home import Home, SystemState
 from duologue.runtime.processes import die_with_parent
 
 START_S = 120.0
+LOWEST_PORT, FIRST_OUTGOING_PORT = 10_000, 32_768
 
 
 @contextlib.contextmanager
@@ -52,22 +54,21 @@ def temporary_system(pipelines: str, *options: str) -> Iterator[SystemState]:
 
 
 def free_port(following: int = 3) -> int:
-    """A free port of this machine with as many free ones behind it: each further gateway takes the next."""
+    """A free port of this machine with as many free ones behind it: each further gateway takes the next.
+
+    Not one that the system gives to outgoing connections, as binding port 0 would: such a connection may hold it by
+    the time it is bound, and a probe of it before then may be given that very port, meet itself and read its own
+    request as the answer.
+    """
     while True:
+        port = random.randrange(LOWEST_PORT, FIRST_OUTGOING_PORT - following)
         with contextlib.ExitStack() as stack:
-            port = _bound(stack, 0)
             try:
-                for n in range(1, following + 1):
-                    _bound(stack, port + n)
-            except (OSError, OverflowError):
+                for n in range(following + 1):
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port + n))
+            except OSError:
                 continue
             return port
-
-
-def _bound(stack: contextlib.ExitStack, port: int) -> int:
-    probe = stack.enter_context(socket.socket())
-    probe.bind(("127.0.0.1", port))
-    return int(probe.getsockname()[1])
 
 
 def _wait_ready(port: int, system: subprocess.Popen[bytes], log: Path) -> None:
@@ -77,7 +78,7 @@ def _wait_ready(port: int, system: subprocess.Popen[bytes], log: Path) -> None:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
                 if answer.status == 200:
                     return
-        except (urllib.error.URLError, OSError):
+        except (OSError, http.client.HTTPException):
             time.sleep(0.1)  # polling another process; there is nothing to wait on
     last = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
     raise UserError(f"the system did not become ready:\n{last}")

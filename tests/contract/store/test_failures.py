@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from contract.store.slow_proxy import SlowProxy
 from contract.store.test_connections import append_once, open_store, until
 
 from duologue.cli.certificates import local_certificate
+from duologue.cli.temporary import free_port
 from duologue.fence import DeliveryId, Owner
 from duologue.store.embedded import EmbeddedStore
 from duologue.store.ports import (
@@ -96,9 +96,7 @@ async def test_a_full_server_refuses_writes_answers_reads_and_goes_on_when_there
 @asynccontextmanager
 async def failed_over(tmp_path: Path, server: EmbeddedStore) -> AsyncIterator[tuple[SlowProxy, EmbeddedStore]]:
     """An address, and a replica of the server that it leads to, which has all so far."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port(0)
     with EmbeddedStore(tmp_path / "two") as replica, at(server) as first, at(replica) as second:
         first.config_set("repl-diskless-sync-delay", 0)
         first.config_set("port", port)

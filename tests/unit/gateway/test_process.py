@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from duologue.cli.temporary import free_port
 from duologue.gateway.__main__ import CANNOT_START, main
 from duologue.gateway.listening import bind
 from duologue.gateway.process import CannotStart, check_exposure
@@ -47,12 +47,6 @@ def test_a_port_in_use_is_named() -> None:
             bind("127.0.0.1", port)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.mark.parametrize(
     ("toml", "arguments", "says"),
     [
@@ -68,7 +62,7 @@ def test_what_a_user_can_mend_is_one_line(
     toml: str, arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "c.toml"
-    config.write_text(toml.format(closed=free_port()))
+    config.write_text(toml.format(closed=free_port(0)))
     assert main(["--config", str(config), "--port", "0", *arguments]) == CANNOT_START
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1

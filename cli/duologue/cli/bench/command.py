@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import http.client
 import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -151,7 +151,7 @@ def _floor(workload: Workload) -> Iterator[tuple[str, int]]:
 def _wait_http(port: int) -> None:
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
-        with contextlib.suppress(urllib.error.URLError, OSError):
+        with contextlib.suppress(OSError, http.client.HTTPException):
             urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=1).close()
             return
         time.sleep(0.02)  # polling another process; there is nothing to wait on
