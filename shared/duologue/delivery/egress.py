@@ -10,7 +10,9 @@ Rule 3. What has no number yet can be purged, and is dropped when a higher owner
 Rule 4. An id that is not above the last settled one was numbered before, whoever sends it again.
 Rule 5. Store away (a wait passed the deadline, or the breaker is open): frames leave at once and their
         entries are kept, bounded like the journal. They are appended in order before anything new; only what
-        falls out of the bound leaves a hole. Numbering never stops.
+        falls out of the bound leaves a hole. Numbering never stops. While more than a batch of them is to be
+        appended new frames do not wait for it: that would be heard. With less the journal comes first again,
+        however slowly it answers.
 Rule 6. Journal released although the session's last event waits here (its client read nothing for longer than
         the session keeps its keys): the session is over and nobody can resume it. With `live_end` the rest
         leaves at once, numbered on, and is not kept; else the egress stops as `gone`.
@@ -348,7 +350,7 @@ class Egress:
         if not self._released:
             if self._waiting_since is not None:
                 self._breaker.judge(self._waiting_since, now)
-            if self._detached or not self._breaker.open:
+            if self._detached or not (self._breaker.open or self.kept > self._limits.batch_events):
                 return []
         if not self._unsent:
             if not room or not self._settle_repeated():

@@ -283,6 +283,46 @@ def test_after_the_deadline_frames_leave_and_entries_are_kept() -> None:
     assert e.kept == 0 and take(e, 0.53).first_seq == 4
 
 
+def test_frames_do_not_wait_for_what_the_journal_has_missed() -> None:
+    e = egress(batch_events=2)
+    put(e, 1)
+    first = take(e, 0.0)
+    e.live(0.25, True)
+    put(e, 2, 3, 4, 5)
+    while e.live(0.3, True):
+        pass
+    appended(e, first, 3.0)
+    assert e.kept == 4 and not e._breaker.open
+    behind = take(e, 3.0)
+    put(e, 6)
+    assert numbers(e.live(3.01, True)) == [(6, b'{"n":6,"server_event_seq":6}')], (
+        "the store is back, two batches behind"
+    )
+    assert e.kept == 5 and e.take_ack() == Delivered("s", ONE, 4, DeliveryId(1, 6), 6)
+    appended(e, behind, 3.02)
+    behind = take(e, 3.02)
+    assert behind.first_seq == 4, "in order, before what is newer"
+    appended(e, behind, 3.03)
+    put(e, 7)
+    assert e.live(3.04, True) == [], "a batch behind: what is new waits for the journal again"
+    appended(e, take(e, 3.04), 3.05)
+    assert [frame.seq for frame in appended(e, take(e, 3.05), 3.06)] == [7]
+
+
+def test_a_detached_session_never_sends_ahead_of_the_journal() -> None:
+    e = egress(batch_events=1, detached=True)
+    before = egress(batch_events=1)
+    put(before, 1)
+    take(before, 0.0)
+    before.live(0.25, True)
+    put(before, 2)
+    before.live(0.3, True)
+    e.known(2, DeliveryId(1, 2))
+    e.carry_on(before)
+    put(e, 3)
+    assert e.kept == 2 and e.live(1.0, True) == []
+
+
 def test_a_detached_session_waits_for_the_journal_with_everything() -> None:
     e = egress(detached=True)
     put(e, 1)
