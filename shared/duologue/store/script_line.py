@@ -116,6 +116,9 @@ class _Connection(asyncio.Protocol):
     def ask(self, command: bytes) -> asyncio.Future[Any]:
         """Its result is the reply, an error of the server included. Its exceptions are `OSError`s."""
         asked: asyncio.Future[Any] = self._loop.create_future()
+        if self.closed:  # it was lost before its first call: nothing would ever end this one
+            asked.set_exception(ConnectionResetError("the connection was lost"))
+            return asked
         if not self._out:
             self._loop.call_soon(self._flush)
         if self._watchdog is None:

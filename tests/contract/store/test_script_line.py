@@ -98,3 +98,16 @@ async def test_a_reply_that_nobody_asked_for_ends_the_connection(tmp_path: Path)
         assert await line.call(pack(("two",))) == b"two"
         assert got == [1, 2]
         await line.close()
+
+
+async def test_a_call_on_a_connection_that_was_lost_before_it_ends_at_once(tmp_path: Path) -> None:
+    async with a_server(tmp_path / "s", lambda number, said: b"+" + said + b"\r\n") as (url, _):
+        line = ScriptLine(url, 60.0)
+        connection = await line._connected()
+        connection.close()  # as when the server dies between its accept and the caller's turn
+        with pytest.raises(ConnectionResetError):
+            async with asyncio.timeout(5):
+                await connection.ask(pack(("late",)))
+        assert line.waiting == 0
+        async with asyncio.timeout(5):
+            await line.close()
